@@ -1,0 +1,195 @@
+"""Rules about workers: none, too late, again and again, or with CUDA."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from dlcheck import edits
+from dlcheck.checks.registry import rule
+from dlcheck.checks.report import Spot, elsewhere, finding, joint, make_fix, provenance, worlds, written
+from dlcheck.facts import forms
+from dlcheck.findings import Finding
+from dlcheck.model.loaders import Loader, OptionAlt
+from dlcheck.model.loops import BatchLoop, NextCall
+from dlcheck.model.values import Const, Value
+
+
+@rule("DLC201")
+def synchronous_loading(loader: Loader) -> Iterator[Finding]:
+    if loader.framework or not loader.is_plain or not _feeds_training(loader):
+        return
+    for option in loader.option("num_workers"):
+        for cost in loader.sample_costs() if option.is_(0) else ():
+            if joint([option.world], [cost.world], loader.worlds()):
+                spot = written(option, loader)
+                related = [Spot(cost.spot[0], cost.spot[1], "read here for each sample")] if cost.spot else []
+                yield finding(
+                    "DLC201",
+                    spot,
+                    loader.project.link_at(spot.module, spot.at),
+                    related=[*related, *provenance(option.value)],
+                    loader=loader.name,
+                    dataset=cost.dataset,
+                    what=cost.what,
+                )
+                return
+
+
+def _feeds_training(loader: Loader) -> bool:
+    """Whether its batches go to a backward pass or to the GPU."""
+    if any(transfer.to_cuda() for transfer, _ in loader.copies()):
+        return True
+    return any(loop.trains() for loop in loader.loops)
+
+
+@rule("DLC202")
+def missing_persistent_workers(loader: Loader) -> Iterator[Finding]:
+    if loader.framework or loader.never_ends() or loader.dataset_changes():
+        return
+    for loop in loader.loops:
+        if not loop.direct or loop.framework:
+            continue
+        around = loop.repeated_by()
+        for option in loader.option("persistent_workers") if around else ():
+            for workers in loader.option("num_workers"):
+                if not (option.falsy and workers.positive):
+                    continue
+                if joint([loop.world], [option.world], [workers.world], loader.worlds()):
+                    yield _respawning(loader, loop, around[0], option, workers)
+                    return
+
+
+def _respawning(loader: Loader, loop: BatchLoop, around: object, option: OptionAlt, workers: OptionAlt) -> Finding:
+    spot = written(option, loader)
+    module = loader.module
+    edit = None
+    if not option.given:
+        certain = isinstance(workers.value, Const) and workers.value.free is None
+        value = "True" if certain and len(loader.option("num_workers")) == 1 else "num_workers > 0"
+        if value == "True":
+            edit = edits.add_argument(module.source, module.facts, loader.call, "persistent_workers", value)
+    return finding(
+        "DLC202",
+        spot,
+        loader.project.link_at(spot.module, spot.at),
+        related=[Spot(loop.module, loop.head, "started again each time here"), *provenance(workers.value)],
+        fix=make_fix("unsafe", "Add `persistent_workers=True`", [edit]) if edit else None,
+        loader=loader.name,
+        workers=_count(workers.value),
+    )
+
+
+def _count(value: Value) -> str:
+    return str(value.value) if isinstance(value, Const) else "several"
+
+
+_DEMANDING = ("persistent_workers", "prefetch_factor", "multiprocessing_context", "timeout")
+
+
+@rule("DLC203")
+def worker_options_without_workers(loader: Loader) -> Iterator[Finding]:
+    if loader.path.startswith(("torch_geometric.", "dgl.")):
+        return
+    for name in _DEMANDING:
+        for option in loader.option(name):
+            for workers in loader.option("num_workers"):
+                if workers.is_(0) and option.given and _demands(loader, name, option):
+                    if joint([option.world], [workers.world], loader.worlds()):
+                        yield _without_workers(loader, name, option, workers)
+
+
+def _demands(loader: Loader, name: str, option: OptionAlt) -> bool:
+    """Whether torch refuses this value when there are no workers."""
+    if not isinstance(option.value, Const):
+        return False
+    if name == "prefetch_factor":
+        # Before 2.0 the default was 2, and passing it was the same as passing nothing.
+        old = loader.project.targets.torch is not None and loader.project.targets.torch < (2, 0)
+        return option.value.value is not None and not (old and option.is_(2))
+    if name == "timeout":
+        return option.positive
+    return option.truthy
+
+
+def _without_workers(loader: Loader, name: str, option: OptionAlt, workers: OptionAlt) -> Finding:
+    spot = written(option, loader)
+    origin = workers.value.origin if isinstance(workers.value, Const) else None
+    text = f"{name}={option.value.value!r}" if isinstance(option.value, Const) else name
+    free = isinstance(workers.value, Const) and workers.value.free is not None
+    related = [*elsewhere(option, loader, "set here"), *elsewhere(workers, loader, "no workers")]
+    return finding(
+        "DLC203",
+        spot,
+        loader.project.link_at(spot.module, spot.at),
+        variant="defaults" if free and origin is not None else "",
+        related=[*related, *provenance(workers.value)],
+        option=text,
+        loader=loader.name,
+        **({"origin": origin.words} if origin is not None and free else {}),
+    )
+
+
+@rule("DLC206")
+def loader_rebuilt_in_loop(loader: Loader) -> Iterator[Finding]:
+    if loader.framework:
+        return
+    loop = loader.rebuilding_loop()
+    if loop is None:
+        return
+    workers = worlds(option for option in loader.option("num_workers") if option.positive)
+    if joint(workers, loader.worlds()):
+        yield finding(
+            "DLC206",
+            Spot(loader.module, loader.name_at),
+            loader.link,
+            related=[Spot(loader.module, getattr(loop.stmt, "head", loop.stmt.at), "built again in each round")],
+            loader=loader.name,
+            loop=_head(loader, loop.stmt),
+        )
+
+
+def _head(loader: Loader, stmt: forms.Stmt) -> str:
+    start, end = loader.module.facts.span(getattr(stmt, "head", stmt.at))
+    return " ".join(loader.module.source.text[start:end].split())
+
+
+@rule("DLC207")
+def next_iter_in_loop(call: NextCall) -> Iterator[Finding]:
+    if call.framework or not call.repeated_by():
+        return
+    loader = call.project.loader_of(call.ref)
+    if loader.never_ends():
+        return
+    cheap = all(option.is_(0) for option in loader.option("num_workers")) and all(
+        option.is_(True) for option in loader.option("shuffle")
+    )
+    if not cheap:
+        yield finding(
+            "DLC207",
+            Spot(call.site.module, call.site.expr.at),
+            call.site.link,
+            related=[Spot(loader.module, loader.name_at, "the loader")],
+            loader=loader.name,
+        )
+
+
+@rule("DLC216")
+def cuda_in_worker(loader: Loader) -> Iterator[Finding]:
+    for use in loader.cuda_in_workers():
+        for workers in loader.option("num_workers"):
+            if workers.positive and joint([use.world], [workers.world], loader.worlds()):
+                if loader.spawns():
+                    continue
+                yield finding(
+                    "DLC216",
+                    Spot(use.module, use.at),
+                    use.link,
+                    related=[
+                        written(workers, loader)._replace(caption="with these workers"),
+                        *provenance(workers.value),
+                    ],
+                    call=use.text,
+                    dataset_or_function=use.owner,
+                    workers=_count(workers.value),
+                )
+                break

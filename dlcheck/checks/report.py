@@ -1,0 +1,117 @@
+"""From what a check knows to a Finding: the page's words, the place, the statement around it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from dlcheck import pages
+from dlcheck.findings import Applicability, Edit, Finding, Fix, Place
+from dlcheck.model.values import Const, Value
+from dlcheck.model.worlds import World, product
+
+if TYPE_CHECKING:
+    from dlcheck.model.loaders import Loader, OptionAlt
+    from dlcheck.model.scopes import Link, Module
+
+MAX_WORLDS = 24
+
+
+class Spot(NamedTuple):
+    """A node of a module, with a caption where it is shown beside a finding."""
+
+    module: Module
+    at: int
+    caption: str = ""
+
+    def place(self) -> Place:
+        start, end = self.module.facts.span(self.at)
+        return self.module.source.place(start, end, self.caption)
+
+
+def finding(
+    code: str,
+    spot: Spot,
+    link: Link,
+    *,
+    variant: str = "",
+    related: Iterable[Spot] = (),
+    fix: Fix | None = None,
+    **fields: object,
+) -> Finding:
+    """A finding of rule ``code`` at a spot; ``link`` is the statement that holds it."""
+    page = pages.load()[code]
+    said = page.variant(variant)
+    message, help_ = pages.words(page, variant, **fields)
+    start, end = _statement(spot.module, link)
+    source = spot.module.source
+    first, last = source.place(start, end).line, source.place(start, end).end_line
+    assert said.severity is not None and said.confidence is not None
+    return Finding(
+        page.code,
+        page.name,
+        said.severity,
+        said.confidence,
+        spot.place(),
+        message,
+        help_,
+        tuple(dict.fromkeys(other.place() for other in related)),
+        fix,
+        source.text[start:end],
+        (first, last),
+    )
+
+
+def _statement(module: Module, link: Link) -> tuple[int, int]:
+    """The range of a statement; of a compound one, of its head."""
+    stmt = link.stmt
+    return module.facts.span(getattr(stmt, "head", stmt.at))
+
+
+def make_fix(applicability: str, message: str, edits: Sequence[Edit | None]) -> Fix | None:
+    """A fix, if every edit that it needs is possible."""
+    if not edits or any(edit is None for edit in edits):
+        return None
+    assert applicability in ("safe", "unsafe")
+    kind: Applicability = "safe" if applicability == "safe" else "unsafe"
+    return Fix(kind, message, tuple(edit for edit in edits if edit is not None))
+
+
+def joint(*groups: Iterable[World]) -> list[World]:
+    """The worlds in which one of each group holds; empty where the groups contradict each other."""
+    first, *rest = (list(group) for group in groups)
+    worlds = first
+    for group in rest:
+        worlds = list(dict.fromkeys(product(worlds, group)))[:MAX_WORLDS]
+    return worlds
+
+
+def worlds(options: Iterable[OptionAlt]) -> list[World]:
+    return [option.world for option in options]
+
+
+def written(option: OptionAlt, loader: Loader) -> Spot:
+    """Where an option is written in the constructor's call, else the constructor's name.
+
+    A dict that holds the option may serve other loaders, for which it is right.
+    """
+    if option.module is loader.module:
+        start, end = loader.module.facts.span(loader.call.at)
+        first, last = loader.module.facts.span(option.at)
+        if start <= first and last <= end:
+            return Spot(loader.module, option.at)
+    return Spot(loader.module, loader.name_at)
+
+
+def elsewhere(option: OptionAlt, loader: Loader, caption: str) -> list[Spot]:
+    """Where an option is written, if that is outside the constructor's call."""
+    if option.module is None or written(option, loader).at == option.at:
+        return []
+    return [Spot(option.module, option.at, caption)]
+
+
+def provenance(value: Value) -> list[Spot]:
+    """The place that a value comes from, where that is another: a default, a constant."""
+    if isinstance(value, Const) and value.origin is not None:
+        return [Spot(value.origin.module, value.origin.at, value.origin.words)]
+    return []

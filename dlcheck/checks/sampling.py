@@ -1,0 +1,144 @@
+"""Rules about which samples come, how often, and in what order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from dlcheck.checks.registry import rule
+from dlcheck.checks.report import Spot, elsewhere, finding, joint, provenance, written
+from dlcheck.findings import Finding
+from dlcheck.model import library
+from dlcheck.model.loaders import Loader, OptionAlt
+from dlcheck.model.samplers import distributed_samplers
+from dlcheck.model.sharding import shares_out
+from dlcheck.model.values import Const, Value
+
+
+@rule("DLC401")
+def unsharded_iterable(loader: Loader) -> Iterator[Finding]:
+    for alt in loader.datasets:
+        dataset = alt.dataset
+        if dataset is None or not dataset.is_iterable or shares_out(loader, dataset):
+            continue
+        method = loader.project.method(dataset.cls, "__iter__")
+        for workers in loader.option("num_workers"):
+            value = workers.value
+            if method is None or method.link is None or not _at_least_two(value):
+                continue
+            if joint([alt.world], [workers.world], loader.worlds()):
+                yield finding(
+                    "DLC401",
+                    Spot(method.module, method.function.name_at),
+                    method.link,
+                    related=[written(workers, loader)._replace(caption="with these workers"), *provenance(value)],
+                    dataset=dataset.name,
+                    workers=value.value if isinstance(value, Const) else "several",
+                )
+                break
+
+
+def _at_least_two(value: Value) -> bool:
+    return isinstance(value, Const) and isinstance(value.value, int) and value.value >= 2
+
+
+@rule("DLC410")
+def missing_set_epoch(loader: Loader) -> Iterator[Finding]:
+    if loader.framework:
+        return
+    for sampler in distributed_samplers(loader):
+        if sampler.has_set_epoch():
+            continue
+        for loop in loader.loops:
+            if loop.direct and not loop.framework and loop.trains() and loop.repeated_by():
+                if joint([loop.world], [sampler.world], loader.worlds()):
+                    yield finding(
+                        "DLC410",
+                        Spot(sampler.module, sampler.name_at),
+                        sampler.link,
+                        related=[Spot(loop.module, loop.head, "iterated anew in each epoch here")],
+                        sampler=sampler.name,
+                    )
+                    break
+
+
+@rule("DLC411")
+def exclusive_sampling_options(loader: Loader) -> Iterator[Finding]:
+    if loader.path != library.DATALOADER and not loader.path.startswith("torchdata."):
+        return
+    yield from _conflicts(loader)
+    yield from _iterable_conflicts(loader)
+
+
+_EXCLUSIVE = (
+    ("shuffle", "sampler", "a sampler decides the order itself"),
+    ("batch_sampler", "batch_size", "a batch sampler decides what is in a batch"),
+    ("batch_sampler", "shuffle", "a batch sampler decides what is in a batch"),
+    ("batch_sampler", "sampler", "a batch sampler decides what is in a batch"),
+    ("batch_sampler", "drop_last", "a batch sampler decides what is in a batch"),
+)
+
+
+def _conflicts(loader: Loader) -> Iterator[Finding]:
+    for first, second, why in _EXCLUSIVE:
+        for one in loader.option(first):
+            if not _is_set(first, one):
+                continue
+            for other in loader.option(second):
+                if _is_set(second, other) and joint([one.world], [other.world], loader.worlds()):
+                    spot, also = (one, other) if first == "shuffle" else (other, one)
+                    yield _exclusive(loader, spot, [also], f"`{_text(first, one)}` and `{_text(second, other)}`", why)
+                    break
+    for size in loader.option("batch_size"):
+        for drop in loader.option("drop_last"):
+            if size.given and size.is_(None) and drop.is_(True) and joint([size.world], [drop.world], loader.worlds()):
+                why = "without batches there is no last one to drop"
+                yield _exclusive(loader, drop, [size], "`batch_size=None` and `drop_last=True`", why)
+
+
+def _iterable_conflicts(loader: Loader) -> Iterator[Finding]:
+    iterable = [alt.world for alt in loader.datasets if alt.dataset is not None and alt.dataset.is_iterable]
+    iterable += [alt.world for alt in loader.datasets if alt.path == library.ITERABLE_DATASET]
+    if not iterable:
+        return
+    for name in ("shuffle", "sampler", "batch_sampler"):
+        for option in loader.option(name):
+            if _is_set(name, option) and joint([option.world], iterable, loader.worlds()):
+                why = "an iterable dataset decides the order itself"
+                yield _exclusive(loader, option, [], f"`{_text(name, option)}` with an `IterableDataset`", why)
+                break
+
+
+def _is_set(name: str, option: OptionAlt) -> bool:
+    """Whether an option has a value that torch takes for a choice of the user's."""
+    from dlcheck.model.conditions import is_object
+
+    if not option.given:
+        return False
+    if name == "batch_size":
+        return isinstance(option.value, Const) and option.value.value not in (1, None)
+    if name in ("shuffle", "drop_last"):
+        return option.is_(True)
+    return is_object(option.value) and not isinstance(option.value, Const)
+
+
+def _text(name: str, option: OptionAlt) -> str:
+    return f"{name}={option.value.value!r}" if isinstance(option.value, Const) else name
+
+
+def _exclusive(loader: Loader, option: OptionAlt, others: list[OptionAlt], options: str, why: str) -> Finding:
+    spot = written(option, loader)
+    related = elsewhere(option, loader, "set here")
+    for other in others:
+        related += elsewhere(other, loader, "excluded by this") or [
+            written(other, loader)._replace(caption="excluded by this")
+        ]
+    return finding(
+        "DLC411",
+        spot,
+        loader.project.link_at(spot.module, spot.at),
+        related=[*related, *provenance(option.value)],
+        options=options,
+        why=why,
+    )
+
+

@@ -1,0 +1,140 @@
+"""Rules about copying batches to the GPU, and pinning them for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from dlcheck import edits
+from dlcheck.checks.registry import rule
+from dlcheck.checks.report import Spot, elsewhere, finding, joint, make_fix, provenance, worlds, written
+from dlcheck.findings import Finding, Fix
+from dlcheck.model.loaders import Loader, OptionAlt
+from dlcheck.model.transfers import Transfer
+from dlcheck.model.values import Alt, Batch, Pinned
+from dlcheck.model.worlds import World
+
+
+@rule("DLC101")
+def blocking_transfer_of_pinned_batch(transfer: Transfer) -> Iterator[Finding]:
+    for source in transfer.sources:
+        if isinstance(source.value, Pinned):
+            if joint([source.world], transfer.worlds(blocking=True)):
+                yield _at(transfer, "DLC101", variant="explicit-pin", fix=_non_blocking(transfer), call=transfer.text)
+            continue
+        loader = _loader(transfer, source)
+        if loader is None or not source.value.exact:
+            continue
+        for option in loader.pinning(True):
+            if joint([source.world], transfer.worlds(blocking=True), [option.world], loader.worlds()):
+                yield _at(
+                    transfer,
+                    "DLC101",
+                    related=[_pinned_here(loader, option), *provenance(option.value)],
+                    fix=_non_blocking(transfer),
+                    call=transfer.text,
+                    loader=loader.name,
+                )
+                break
+
+
+@rule("DLC102")
+def non_blocking_without_pin(transfer: Transfer) -> Iterator[Finding]:
+    for source in transfer.sources:
+        loader = _loader(transfer, source)
+        if loader is None or not source.value.exact or loader.yields_cuda():
+            continue
+        for option in loader.pinning(False):
+            if _unpinned(loader, option, source, transfer.worlds(blocking=False)):
+                yield _at(
+                    transfer,
+                    "DLC102",
+                    related=[Spot(loader.module, loader.name_at, "its batches are not pinned"), *provenance(option.value)],
+                    fix=_pin(loader, option),
+                    call=transfer.text,
+                    loader=loader.name,
+                )
+                break
+
+
+@rule("DLC103")
+def missing_pin_memory(loader: Loader) -> Iterator[Finding]:
+    if not loader.is_plain or loader.framework or loader.yields_cuda():
+        return
+    copies = [(transfer, source) for transfer, source in loader.copies() if transfer.worlds(blocking=True)]
+    if any(transfer.worlds(blocking=False) for transfer, _ in loader.copies()):
+        return  # DLC102 says it, where the author expects the copy to overlap
+    for option in loader.pinning(False):
+        for transfer, source in copies:
+            if _unpinned(loader, option, source, transfer.worlds(blocking=True)):
+                spot = written(option, loader)
+                yield finding(
+                    "DLC103",
+                    spot,
+                    loader.link if spot.module is loader.module else loader.project.link_at(spot.module, spot.at),
+                    related=[Spot(transfer.module, transfer.call.at, "copied to the GPU here"), *provenance(option.value)],
+                    fix=_pin(loader, option),
+                    loader=loader.name,
+                    call=transfer.text,
+                )
+                return
+
+
+@rule("DLC106")
+def pin_memory_of_cuda_tensor(loader: Loader) -> Iterator[Finding]:
+    for option in loader.pinning(True):
+        for use in loader.cuda_samples():
+            if joint([option.world], [use.world], loader.worlds()):
+                place = written(option, loader)
+                yield finding(
+                    "DLC106",
+                    place,
+                    loader.project.link_at(place.module, place.at),
+                    related=[Spot(use.module, use.at, "moved to the GPU here")],
+                    loader=loader.name,
+                    what=f"`{use.owner}` returns CUDA tensors",
+                )
+                return
+
+
+# -- what they share
+
+
+def _loader(transfer: Transfer, source: Alt) -> Loader | None:
+    """The loader that a copied batch comes from, unless a framework moves its batches."""
+    if not isinstance(source.value, Batch) or source.value.managed:
+        return None
+    loader = transfer.project.loader_of(source.value.loader)
+    return loader if loader.is_plain and not loader.framework else None
+
+
+def _unpinned(loader: Loader, option: OptionAlt, source: Alt, copying: list[World]) -> bool:
+    """Whether one world has workers, no pinning and the copy: without workers, pinning costs what it saves."""
+    workers = worlds(alt for alt in loader.option("num_workers") if alt.positive)
+    return bool(joint([source.world], copying, [option.world], workers, loader.worlds()))
+
+
+def _at(transfer: Transfer, code: str, **said: object) -> Finding:
+    return finding(code, Spot(transfer.module, transfer.call.at), transfer.site.link, **said)  # type: ignore[arg-type]
+
+
+def _pinned_here(loader: Loader, option: OptionAlt) -> Spot:
+    caption = "pinned here"
+    return next(iter(elsewhere(option, loader, caption)), written(option, loader)._replace(caption=caption))
+
+
+def _non_blocking(transfer: Transfer) -> Fix | None:
+    """``non_blocking=True``; on a Mac with an older torch it races, so only where MPS is no target."""
+    if transfer.method == "type":
+        return None
+    module = transfer.module
+    edit = edits.add_argument(module.source, module.facts, transfer.call, "non_blocking", "True")
+    kind = "unsafe" if transfer.maybe_mps() else "safe"
+    return make_fix(kind, "Add `non_blocking=True`", [edit])
+
+
+def _pin(loader: Loader, option: OptionAlt) -> Fix | None:
+    if option.given:
+        return None
+    module = loader.module
+    edit = edits.add_argument(module.source, module.facts, loader.call, "pin_memory", "True")
+    return make_fix("safe", "Add `pin_memory=True`", [edit])

@@ -1,0 +1,519 @@
+"""The command line: the only module that prints or exits."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from dlcheck import __version__, files, pages
+from dlcheck.config import FAIL_ON, KEYS, OUTPUT_FORMATS, Config, ConfigError, common_folder, load, suggestion
+from dlcheck.findings import CONFIDENCES, ReportError
+
+if TYPE_CHECKING:
+    from dlcheck.engine import Report
+    from dlcheck.pages import Page
+
+FORMAT_VARIABLE = "DLCHECK_OUTPUT_FORMAT"
+CACHE = ".dlcheck_cache"
+CACHE_TAG = b"Signature: 8a477f597d28d172789f06886806bc55"
+
+
+class Fault(click.ClickException):
+    """Something that stops a run: one line, exit 2."""
+
+    exit_code = 2
+
+    def show(self, file: Any = None) -> None:
+        complain(f"error: {self.message}")
+
+
+def main() -> None:
+    """The program ``dlcheck``."""
+    for stream in (sys.stdout, sys.stderr):
+        # A path or a message that the terminal's encoding lacks must not stop a report.
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+    sys.exit(_status())
+
+
+def _status() -> int:
+    try:
+        status = cli.main(prog_name="dlcheck", standalone_mode=False) or 0
+        sys.stdout.flush()
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (ConfigError, pages.PageError) as error:
+        complain(f"error: {error}")
+        return 2
+    except (KeyboardInterrupt, click.Abort):
+        complain("interrupted")
+        return 130
+    except BrokenPipeError:
+        # Whoever read our output has seen enough; the interpreter's own flush at exit must not complain either.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    return int(status)
+
+
+def say(text: str, *, end: str = "\n") -> None:
+    sys.stdout.write(text + end)
+
+
+def complain(text: str) -> None:
+    sys.stderr.write(f"dlcheck: {text}\n")
+
+
+# The group
+
+
+class Commands(click.Group):
+    """Commands by name; anything else that can be meant for ``check`` goes there."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if not args or self._is_for_check(args[0]):
+            args = ["check", *args]
+        return super().parse_args(ctx, args)
+
+    def _is_for_check(self, word: str) -> bool:
+        if word in self.commands or word in ("-h", "--help", "-V", "--version"):
+            return False
+        looks_like_a_path = "." in word or "/" in word or os.sep in word
+        return word.startswith("-") or looks_like_a_path or os.path.lexists(word)
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        if args[0] not in self.commands:
+            raise click.UsageError(f"no command and no file `{args[0]}`{suggestion(args[0], self.commands)}", ctx)
+        return super().resolve_command(ctx, args)
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.commands)
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, "-V", "--version", message="dlcheck %(version)s")
+def cli() -> None:
+    """Find what is slow, wrong or about to crash in PyTorch input pipelines.
+
+    `dlcheck train.py` is `dlcheck check train.py`; without a path, the current folder is checked.
+    """
+
+
+# Options
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def _complete_rule(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    start, comma, word = incomplete.rpartition(",")
+    rules = pages.load().values()
+    return [start + comma + text for page in rules for text in (page.code, page.name) if text.startswith(word)]
+
+
+def _listed(_ctx: click.Context, _param: click.Parameter, values: Sequence[str]) -> tuple[str, ...] | None:
+    words = tuple(word.strip() for value in values for word in value.split(",") if word.strip())
+    return words or None
+
+
+def _per_file(_ctx: click.Context, _param: click.Parameter, values: Sequence[str]) -> dict[str, tuple[str, ...]] | None:
+    table: dict[str, tuple[str, ...]] = {}
+    for value in values:
+        pattern, colon, codes = value.rpartition(":")
+        if not colon or not pattern:
+            raise click.BadParameter(f"`{value}` is not PATTERN:RULES")
+        table[pattern] = (*table.get(pattern, ()), *(code.strip() for code in codes.split(",") if code.strip()))
+    return table or None
+
+
+def _rules_option(name: str, text: str) -> Callable[[Command], Command]:
+    return click.option(
+        name, multiple=True, callback=_listed, metavar="RULES", help=text, shell_complete=_complete_rule
+    )
+
+
+def _patterns_option(name: str, text: str) -> Callable[[Command], Command]:
+    return click.option(name, multiple=True, callback=_listed, metavar="PATTERNS", help=text)
+
+
+_CONFIGURING = (
+    _rules_option("--select", "Rules to check: codes, prefixes, names or ALL, separated by commas."),
+    _rules_option("--extend-select", "Rules to check besides the selected ones."),
+    _rules_option("--ignore", "Rules to leave out."),
+    _rules_option("--extend-ignore", "Rules to leave out besides the ignored ones."),
+    click.option(
+        "--per-file-ignores",
+        multiple=True,
+        callback=_per_file,
+        metavar="PATTERN:RULES",
+        help="Rules to leave out in the files that a pattern names.",
+    ),
+    click.option("--min-confidence", type=click.Choice(CONFIDENCES), help="Report nothing less certain.  [medium]"),
+    _patterns_option("--exclude", "Files and folders to leave out, instead of the default ones."),
+    _patterns_option("--extend-exclude", "Files and folders to leave out besides the excluded ones."),
+    click.option(
+        "--force-exclude/--no-force-exclude", default=None, help="Leave out excluded files even where they are named."
+    ),
+    click.option("--target-torch", metavar="VERSION", help="The version of torch that the code is for."),
+    click.option("--target-python", metavar="VERSION", help="The version of Python that the code is for."),
+    click.option("--baseline", metavar="FILE", help="Known findings, which are not reported."),
+    click.option("--isolated", is_flag=True, help="Ignore configuration files and their baseline."),
+)
+
+
+def configuring(command: Command) -> Command:
+    """The options that stand for keys of the configuration."""
+    for option in reversed(_CONFIGURING):
+        command = option(command)
+    return command
+
+
+def _load(paths: Sequence[str], options: Mapping[str, Any]) -> Config:
+    given = {key: options[name] for key in KEYS if options.get(name := key.replace("-", "_")) is not None}
+    origins = {key: f"--{key}" for key in given}
+    variable = os.environ.get(FORMAT_VARIABLE)
+    if variable and "output-format" not in given:
+        if variable not in OUTPUT_FORMATS:
+            raise Fault(f"{FORMAT_VARIABLE} must be one of {', '.join(OUTPUT_FORMATS)}, not `{variable}`")
+        given["output-format"] = variable
+        origins["output-format"] = FORMAT_VARIABLE
+    config = load(common_folder(paths), given, isolated=options["isolated"], origins=origins)
+    for line in config.unknown_rules(pages.load):
+        complain(f"warning: {line}")
+    return config
+
+
+# check
+
+
+@cli.command()
+@click.argument("paths", nargs=-1, type=click.Path(readable=False))
+@configuring
+@click.option("--fail-on", type=click.Choice(FAIL_ON), help="Exit with 1 from this severity on.  [warning]")
+@click.option("--output-format", type=click.Choice(OUTPUT_FORMATS), help="[full]")
+@click.option("--output-file", type=click.Path(readable=False), help="Write the report to a file.")
+@click.option("--update-baseline", is_flag=True, help="Write the findings of this run to the baseline.")
+@click.option("--prune-baseline", is_flag=True, help="Take out of the baseline what is found no more.")
+@click.option(
+    "--error-stale-baseline", is_flag=True, help="Exit with 1 where the baseline holds what is found no more."
+)
+@click.option("--stdin-filename", metavar="PATH", help="The file that standard input (`-`) stands for.")
+@click.option("--statistics", is_flag=True, help="Count the findings of each rule.")
+@click.option("--show-files", is_flag=True, help="List the files that would be checked.")
+@click.option("--exit-zero", is_flag=True, help="Exit with 0 whatever is found.")
+@click.option("--color", type=click.Choice(("auto", "always", "never")), default="auto", help="[auto]")
+@click.option("--no-cache", is_flag=True, help="Neither read nor write the cache.")
+@click.option("-q", "--quiet", is_flag=True, help="Print findings only.")
+@click.option("-v", "--verbose", is_flag=True, help="Say what is read, and what is left out.")
+def check(paths: tuple[str, ...], **options: Any) -> int:
+    """Check files and folders; `-` reads standard input.
+
+    Exit status: 0 where nothing is found, 1 where something is, 2 for faults of usage, of the
+    configuration or of dlcheck itself.
+    """
+    stdin, paths = _stdin(paths, options["stdin_filename"])
+    named = [stdin[0] if path == "-" and stdin and stdin[0] != "-" else path for path in paths]
+    config = _load(named, options)
+    if options["show_files"]:
+        return _show_files(paths, config)
+    report = _run(paths, config, stdin, options)
+    config_file = files.shown(config.file) if config.file else "none"
+    if options["verbose"]:
+        complain(f"configuration: {config_file}; {report.files} files; {len(report.known)} findings in the baseline")
+    _write(report, config, options)
+    if report.errors:
+        return 2
+    if report.stale and options["error_stale_baseline"]:
+        complain(f"error: {_count(len(report.stale), 'finding')} of the baseline no longer there: --prune-baseline")
+        return 1
+    from dlcheck.engine import exceeds
+
+    return int(exceeds(report.findings, config) and not options["exit_zero"])
+
+
+def _stdin(paths: tuple[str, ...], name: str | None) -> tuple[tuple[str, bytes] | None, tuple[str, ...]]:
+    if name is not None and not paths:
+        paths = ("-",)
+    if "-" not in paths:
+        if name is not None:
+            raise click.UsageError("--stdin-filename goes with `-`")
+        return None, paths or (".",)
+    return (name or "-", sys.stdin.buffer.read()), paths
+
+
+def _run(paths: Sequence[str], config: Config, stdin: tuple[str, bytes] | None, options: Mapping[str, Any]) -> Report:
+    import gc
+
+    from dlcheck import engine
+
+    # Syntax trees hold no cycles: the collector would walk millions of nodes and free none.
+    gc.disable()
+    report = engine.check(paths, config, stdin=stdin)
+    wanted = options["update_baseline"] or options["prune_baseline"] or options["error_stale_baseline"]
+    if config.baseline is not None:
+        _apply_baseline(report, config.baseline, options)
+    elif wanted:
+        raise click.UsageError("there is no baseline: name it with --baseline or in the configuration")
+    return report
+
+
+def _apply_baseline(report: Report, file: str, options: Mapping[str, Any]) -> None:
+    from dlcheck import baseline
+
+    try:
+        fresh = options["update_baseline"] and not os.path.exists(file)
+        entries = [] if fresh else baseline.read(file)
+        split = baseline.split(report.findings, entries, file, report.checked)
+        alive = [entry for entry in entries if entry not in split.stale]
+        if options["update_baseline"]:
+            baseline.write(file, [*alive, *baseline.entries(split.new, file)])
+            split = baseline.Split([one for one in split.new if one.code in baseline.NEVER], report.findings, [])
+        elif options["prune_baseline"] and split.stale:
+            baseline.write(file, alive)
+            split = baseline.Split(split.new, split.known, [])
+    except baseline.BaselineError as error:
+        report.errors.append(ReportError(error.path, 0, error.message))
+    else:
+        report.findings, report.known, report.stale = split.new, split.known, split.stale
+
+
+def _show_files(paths: Sequence[str], config: Config) -> int:
+    from dlcheck.engine import discover
+
+    for named in discover([path for path in paths if path != "-"], config):
+        if named.problem:
+            complain(f"{files.shown(named.file)}: {named.problem}")
+        else:
+            say(files.shown(named.file))
+    return 0
+
+
+def _write(report: Report, config: Config, options: Mapping[str, Any]) -> None:
+    from dlcheck.report import FOR_PEOPLE, render
+    from dlcheck.report.common import error_line
+
+    target, form, statistics = options["output_file"], config.output_format, options["statistics"]
+    color = wants_color(options["color"]) if target is None else options["color"] == "always"
+    people = form in FOR_PEOPLE
+    known = {} if people and not report.findings else pages.load()
+    text = render(report, form, pages=known, color=color, quiet=options["quiet"])
+    if statistics and people:
+        text = _statistics(report)
+    elif statistics:
+        sys.stderr.write(_statistics(report))
+    if target is None:
+        say(text, end="")
+    else:
+        try:
+            with open(target, "w", encoding="utf-8", errors="backslashreplace", newline="\n") as stream:
+                stream.write(text)
+        except OSError as error:
+            raise Fault(f"{target}: {error.strerror or error}") from None
+    if not people or target is not None:
+        for fault in report.errors:
+            complain(error_line(fault))
+
+
+def wants_color(choice: str) -> bool:
+    """Whether to colour standard output; click honours neither NO_COLOR nor FORCE_COLOR."""
+    if choice != "auto":
+        return choice == "always"
+    if os.environ.get("NO_COLOR"):
+        return False
+    if any(os.environ.get(name, "0") not in ("", "0") for name in ("FORCE_COLOR", "CLICOLOR_FORCE")):
+        return True
+    return sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+def _statistics(report: Report) -> str:
+    counts: dict[tuple[str, str], int] = {}
+    for finding in report.findings:
+        rule = (finding.code, finding.rule)
+        counts[rule] = counts.get(rule, 0) + 1
+    ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    width = max((len(str(count)) for count in counts.values()), default=0)
+    return "".join(f"{count:>{width}}  {code}  {name}\n" for (code, name), count in ordered)
+
+
+# baseline, config, clean
+
+
+@cli.command("baseline")
+@click.argument("paths", nargs=-1, type=click.Path(readable=False))
+@configuring
+def baseline_command(paths: tuple[str, ...], **options: Any) -> int:
+    """Record the findings of today, so that only new ones are reported.
+
+    The file is the one that --baseline or the configuration names, else .dlcheck-baseline.json.
+    """
+    from dlcheck import baseline, engine
+    from dlcheck.report.common import error_line
+
+    paths = paths or (".",)
+    config = _load(paths, options)
+    file = config.baseline or os.path.join(config.root, baseline.DEFAULT)
+    report = engine.check(paths, config)
+    try:
+        known = baseline.read(file) if os.path.exists(file) else []
+        split = baseline.split(report.findings, known, file, report.checked)
+        alive = [entry for entry in known if entry not in split.stale]
+        entries = {*alive, *baseline.entries(report.findings, file)}
+        baseline.write(file, entries)
+    except baseline.BaselineError as error:
+        raise Fault(str(error)) from None
+    say(f"Wrote {_count(len(entries), 'finding')} to {files.shown(file)}.")
+    if config.baseline is None:
+        name = os.path.relpath(file, config.root).replace(os.sep, "/")
+        say(f'To use it, add `baseline = "{name}"` to [tool.dlcheck], or pass `--baseline {files.shown(file)}`.')
+    for fault in report.errors:
+        complain(error_line(fault))
+    return 2 if report.errors else 0
+
+
+@cli.command("config")
+@click.argument("path", default=".", type=click.Path(readable=False))
+@configuring
+@click.option("--output-format", "form", type=click.Choice(("text", "json")), default="text")
+def config_command(path: str, form: str, **options: Any) -> None:
+    """Show the configuration that is in force for a file or folder, and where each setting comes from."""
+    config = _load([path], options)
+    root = files.root_of(common_folder([path])) or config.root
+    rows = {key: config.setting(key) for key in KEYS}
+    codes = sorted(config.codes(pages.load()))
+    targets = {what: config.target(root, what) for what in ("torch", "python")}
+    if form == "json":
+        import json
+
+        table = {key: {"value": row.value, "origin": row.origin} for key, row in rows.items()}
+        versions = {what: {"declared": told.text or None, "origin": told.origin} for what, told in targets.items()}
+        whole = {"file": config.file and files.shown(config.file), "settings": table, "rules": codes}
+        say(json.dumps({**whole, "targets": versions}, indent=2))
+        return
+    say(f"file: {files.shown(config.file) if config.file else 'none'}")
+    say(f"project: {files.shown(root)}")
+    for key, row in rows.items():
+        if row.value is not None:
+            say(f"{key} = {_toml_value(row.value)}  # {row.origin}")
+    for what, told in targets.items():
+        say(f"{what}: {told.text or 'any'}  # {told.origin}")
+    say(f"rules: {' '.join(codes) or 'none'}")
+
+
+def _toml_value(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    if isinstance(value, Mapping):
+        return "{ " + ", ".join(f"{_toml_value(key)} = {_toml_value(item)}" for key, item in value.items()) + " }"
+    return "[" + ", ".join(_toml_value(item) for item in value) + "]"
+
+
+@cli.command()
+@click.argument("path", default=".", type=click.Path(exists=True, file_okay=False))
+def clean(path: str) -> None:
+    """Delete the cache of a project."""
+    folder = os.path.abspath(path)
+    cache = os.path.join(files.root_of(folder) or folder, CACHE)
+    try:
+        # Only what carries our tag: a folder of that name may be somebody else's.
+        with open(os.path.join(cache, "CACHEDIR.TAG"), "rb") as tag:
+            ours = tag.read(len(CACHE_TAG)) == CACHE_TAG
+    except OSError:
+        ours = False
+    if not ours:
+        say("Nothing to delete.")
+        return
+    import shutil
+
+    try:
+        shutil.rmtree(cache)
+    except OSError as error:
+        raise Fault(f"{files.shown(cache)}: {error.strerror or error}") from None
+    say(f"Deleted {files.shown(cache)}.")
+
+
+# Rules
+
+
+def _page(word: str) -> Page:
+    page = pages.find(word)
+    if page is None:
+        known = pages.load()
+        words = [*known, *(page.name for page in known.values())]
+        raise Fault(f"there is no rule `{word}`{suggestion(word, words)}")
+    return page
+
+
+@cli.command()
+@click.argument("rule", metavar="CODE_OR_NAME", shell_complete=_complete_rule)
+@click.option("--output-format", "form", type=click.Choice(("text", "json")), default="text")
+def rule(rule: str, form: str) -> None:
+    """Show the page of a rule."""
+    page = _page(rule)
+    if form == "json":
+        import json
+
+        say(json.dumps(page.as_json(), indent=2, ensure_ascii=False))
+        return
+    by_default = "on by default" if page.default else "off by default"
+    fix = "no fix" if page.fix == "none" else f"{page.fix} fix"
+    say(f"# {page.name} ({page.code})\n")
+    say(f"{page.summary}.\n")
+    say(f"{page.severity}, {page.confidence} confidence, {by_default}, {fix}, since {page.since}\n")
+    say(page.documentation, end="")
+    if page.references:
+        say("\n## References\n")
+        say("\n".join(f"- {reference}" for reference in page.references))
+
+
+@cli.command()
+@click.option("--output-format", "form", type=click.Choice(("text", "json")), default="text")
+def rules(form: str) -> None:
+    """List all rules."""
+    known = pages.load().values()
+    if form == "json":
+        import json
+
+        rows = [{key: value for key, value in page.as_json().items() if key != "documentation"} for page in known]
+        say(json.dumps(rows, indent=2, ensure_ascii=False))
+        return
+    table = [("code", "name", "severity", "default", "fix", "summary")]
+    for page in known:
+        default = "on" if page.default else "off"
+        table.append((page.code, page.name, page.severity, default, page.fix, page.summary))
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    for row in table:
+        say("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+@cli.command("new-rule")
+@click.argument("code")
+@click.argument("name")
+@click.option("--directory", type=click.Path(file_okay=False, exists=True), help="The folder of the pages.")
+def new_rule(code: str, name: str, directory: str | None) -> None:
+    """Write the stub of a rule's page, and say where its check goes."""
+    if not pages.is_code(code):
+        raise click.BadParameter(f"`{code}` is not DLC and three digits")
+    if not pages.is_name(name):
+        raise click.BadParameter(f"`{name}` is not words joined by hyphens")
+    taken = pages.find(code) or pages.find(name)
+    if taken is not None:
+        raise Fault(f"{taken.code} is {taken.name}")
+    folder = directory or str(pages.folder())
+    file = os.path.join(folder, f"{code}-{name}.md")
+    try:
+        with open(file, "x", encoding="utf-8", newline="\n") as stream:
+            stream.write(pages.stub(code, name, __version__))
+    except OSError as error:
+        raise Fault(f"{files.shown(file)}: {error.strerror or error}") from None
+    say(f"Wrote {files.shown(file)}.")
+    say(f'Write its check in dlcheck/checks/, under @rule("{code}"); the tests are the blocks of the page:')
+    say(f"    pytest tests/test_pages.py -k {code}")

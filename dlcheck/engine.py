@@ -1,0 +1,300 @@
+"""A run: named files -> facts -> project -> findings, less what comments and configuration silence."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from dlcheck import files, pages, suppress
+from dlcheck.config import Config, ConfigError, common_folder
+from dlcheck.files import Finder, Named, UnusableError, Workspace
+from dlcheck.findings import CONFIDENCES, Finding, Place, ReportError, with_fingerprints
+from dlcheck.source import Source
+
+if TYPE_CHECKING:
+    from dlcheck.baseline import Entry
+    from dlcheck.facts.forms import ModuleFacts
+    from dlcheck.gitignore import Patterns
+    from dlcheck.pages import Page
+
+UNREADABLE = "DLC001"
+UNUSED = "DLC002"
+
+_TEST_FILE = re.compile(r"test_.*\.pyw?|.*_test\.pyw?|conftest\.py")
+
+
+@dataclass
+class Report:
+    """What a run found.
+
+    ``sources`` are by the path that places name; ``checked`` are the files, absolute; ``known``
+    are findings that a baseline holds, ``stale`` what it holds in vain.
+    """
+
+    findings: list[Finding]
+    errors: list[ReportError]
+    files: int
+    sources: dict[str, Source]
+    checked: frozenset[str] = frozenset()
+    known: list[Finding] = field(default_factory=list)
+    stale: list[Entry] = field(default_factory=list)
+
+
+def discover(paths: Sequence[str], config: Config) -> list[Named]:
+    """The files that paths stand for, under the configuration of each folder."""
+    return Finder(_exclude(config)).named(paths, force_exclude=_force_exclude(config))
+
+
+def _exclude(config: Config) -> Callable[[str], Patterns]:
+    def patterns(folder: str) -> Patterns:
+        try:
+            return config.for_folder(folder).exclude
+        except ConfigError:
+            # Told when a file of that folder is checked; a search for callers only passes through.
+            return config.exclude
+
+    return patterns
+
+
+def _force_exclude(config: Config) -> Callable[[str], bool]:
+    def excluded(file: str) -> bool:
+        here = config.for_folder(os.path.dirname(file))
+        return here.force_exclude and here.excludes(file)
+
+    return excluded
+
+
+def check(paths: Sequence[str], config: Config, *, stdin: tuple[str, bytes] | None = None) -> Report:
+    """Check the files that ``paths`` stand for.
+
+    ``stdin`` is a path and the text to take for its content; ``-`` among the paths stands for it.
+    Raises ConfigError where a configuration file of a checked folder is wrong.
+    """
+    return _Run(config, stdin).check(paths)
+
+
+@dataclass
+class _File:
+    """A named file on its way through a run."""
+
+    file: str
+    source: Source | None = None
+    facts: ModuleFacts | None = None
+    config: Config = field(default_factory=Config)
+    unreadable: Finding | None = None
+    checked: bool = True  # whether silence about it means anything
+
+
+class _Run:
+    def __init__(self, config: Config, stdin: tuple[str, bytes] | None) -> None:
+        self.config = config
+        self.finder = Finder(_exclude(config))
+        self.errors: list[ReportError] = []
+        self.files: dict[str, _File] = {}  # by the path that reports print
+        self.workspaces: dict[str, Workspace] = {}
+        self.roots: dict[str, str | None] = {}
+        self.codes: dict[int, frozenset[str]] = {}  # by the identity of a configuration
+        self.overlays: dict[str, tuple[str, bytes]] = {}
+        self.stdin = ""
+        if stdin is not None:
+            name, data = stdin
+            self.stdin = os.path.abspath("__stdin__.py" if name == "-" else name)
+            self.overlays[self.stdin] = (name if name == "-" else files.shown(self.stdin), data)
+
+    @cached_property
+    def pages(self) -> dict[str, Page]:
+        # Reading them costs as much as reading a hundred files, and most runs of an editor or a hook need none.
+        return pages.load()
+
+    def check(self, paths: Sequence[str]) -> Report:
+        named = self._named(paths)
+        top = common_folder(paths)
+        projects: dict[str, list[_File]] = {}
+        for one in named:
+            root = self._root(one.file) or top
+            file = self._read(one, root)
+            if file.facts is not None:
+                projects.setdefault(root, []).append(file)
+        found = [finding for root, members in projects.items() for finding in self._analyse(root, members)]
+        found += [file.unreadable for file in self.files.values() if file.unreadable is not None]
+        kept = self._silence(with_fingerprints([finding for finding in found if finding.place.path in self.files]))
+        kept.sort(key=lambda finding: finding.sort_key)
+        checked = frozenset(file.file for file in self.files.values() if file.checked)
+        number = sum(not one.problem for one in named)
+        return Report(kept, self.errors, number, self._sources(kept), checked)
+
+    def _named(self, paths: Sequence[str]) -> list[Named]:
+        excluded = _force_exclude(self.config)
+        named = self.finder.named([path for path in paths if path != "-" or not self.stdin], force_exclude=excluded)
+        if self.stdin and "-" in paths and not excluded(self.stdin):
+            named = [one for one in named if one.file != self.stdin] + [Named(self.stdin, True)]
+        return named
+
+    def _root(self, file: str) -> str | None:
+        folder = os.path.dirname(file)
+        if folder not in self.roots:
+            self.roots[folder] = files.root_of(folder)
+        return self.roots[folder]
+
+    def _selected(self, config: Config) -> frozenset[str]:
+        if id(config) not in self.codes:
+            self.codes[id(config)] = config.codes(self.pages)
+        return self.codes[id(config)]
+
+    def _workspace(self, root: str) -> Workspace:
+        if root not in self.workspaces:
+            self.workspaces[root] = Workspace(root, self.finder, self.overlays)
+        return self.workspaces[root]
+
+    # One file
+
+    def _read(self, named: Named, root: str) -> _File:
+        path = self.overlays[named.file][0] if named.file in self.overlays else files.shown(named.file)
+        file = self.files[path] = _File(named.file, config=self.config.for_folder(os.path.dirname(named.file)))
+        workspace = self._workspace(root)
+        try:
+            if named.problem:
+                raise UnusableError(named.problem)
+            data = workspace.bytes_of(named.file)
+            concerned = files.names_library(data)
+            if concerned or named.explicit or files.COMMENT in data:
+                file.source = workspace.load(named.file)
+        except UnusableError as error:
+            file.checked = False
+            place = Place(path, error.line, 1, error.line, 1)
+            file.unreadable = self._unreadable(place, error.message)
+        except Exception as error:  # noqa: BLE001 -- whatever fails, the other files are to be checked
+            file.checked = False
+            self.errors.append(_internal(path, error))
+        else:
+            if concerned and file.source is not None:
+                self._parse(file, file.source, files.may_matter(data))
+        return file
+
+    def _parse(self, file: _File, source: Source, matters: bool) -> None:
+        from dlcheck.facts import Unreadable, extract
+        from dlcheck.facts.gate import refuse_hazards
+
+        try:
+            if matters:
+                file.facts = extract(source)
+            else:  # nothing to say of it, unless it is broken
+                refuse_hazards(source.text)
+        except Unreadable as error:
+            file.checked = False
+            file.unreadable = self._unreadable(_place(source, error.line, error.column), error.message)
+        except Exception as error:  # noqa: BLE001 -- whatever fails, the other files are to be checked
+            file.checked = False
+            self.errors.append(_internal(source.path, error))
+
+    def _unreadable(self, place: Place, reason: str) -> Finding:
+        page = self.pages[UNREADABLE]
+        message, help_ = pages.words(page, error=reason)
+        return Finding(page.code, page.name, page.severity, page.confidence, place, message, help_)
+
+    # All files of a project
+
+    def _analyse(self, root: str, members: list[_File]) -> list[Finding]:
+        codes = frozenset[str]().union(*(self._selected(file.config) for file in members))
+        try:
+            return self._run(root, members, codes)
+        except Exception as error:  # noqa: BLE001 -- whatever fails, the other files are to be checked
+            first = _internal(files.shown(root), error)
+        # One file that the model cannot take must not hide what there is to say of the others.
+        errors = len(self.errors)
+        found = [finding for member in members for finding in self._run_alone(root, member, codes)]
+        if len(self.errors) == errors:
+            self.errors.append(first)
+        return found
+
+    def _run_alone(self, root: str, member: _File, codes: Collection[str]) -> list[Finding]:
+        try:
+            return self._run(root, [member], codes)
+        except Exception as error:  # noqa: BLE001 -- whatever fails, the other files are to be checked
+            member.checked = False
+            self.errors.append(_internal(member.source.path if member.source else member.file, error))
+            return []
+
+    def _run(self, root: str, members: Iterable[_File], codes: Collection[str]) -> list[Finding]:
+        from dlcheck.checks import run
+        from dlcheck.model import Project
+
+        named = [(file.source, file.facts) for file in members if file.source is not None and file.facts is not None]
+        targets = self.config.for_folder(root).targets(root)
+        return run(Project(self._workspace(root), named, targets), codes)
+
+    # What is left
+
+    def _silence(self, findings: Iterable[Finding]) -> list[Finding]:
+        by_path: dict[str, list[Finding]] = {}
+        for finding in findings:
+            by_path.setdefault(finding.place.path, []).append(finding)
+        return [
+            finding
+            for path, file in self.files.items()
+            if path in by_path or (file.source is not None and suppress.may_silence(file.source))
+            for finding in self._silence_file(file, by_path.get(path, []))
+        ]
+
+    def _silence_file(self, file: _File, findings: list[Finding]) -> list[Finding]:
+        codes = self._selected(file.config) - file.config.ignored_in(file.file, self.pages)
+        findings = [finding for finding in findings if finding.code in codes]
+        if file.source is not None:
+            markers = suppress.markers(file.source, self.pages)
+            findings = suppress.silence(findings, file.source, markers)
+            if file.checked and UNUSED in codes:
+                findings += with_fingerprints(suppress.unused(file.source, markers, codes, self.pages[UNUSED]))
+        if _is_test(file.file, self._root(file.file) or file.config.root):
+            findings = [_lowered(finding) for finding in findings]
+        enough = CONFIDENCES[: CONFIDENCES.index(file.config.min_confidence) + 1]
+        return [finding for finding in findings if finding.confidence in enough]
+
+    def _sources(self, findings: Iterable[Finding]) -> dict[str, Source]:
+        wanted = {place.path for finding in findings for place in (finding.place, *finding.related)}
+        read = (source for workspace in self.workspaces.values() for source in workspace.sources())
+        return {source.path: source for source in read if source.path in wanted}
+
+
+def _place(source: Source, line: int, column: int) -> Place:
+    """A point that a parser names, moved to where the text has one."""
+    line = min(max(line, 1), len(source.starts))
+    start = source.offset(line, min(max(column, 1), len(source.line(line)) + 1))
+    return source.place(start, start)
+
+
+def _is_test(file: str, root: str) -> bool:
+    *folders, name = os.path.relpath(file, root).split(os.sep)
+    return any(folder in ("test", "tests") for folder in folders) or _TEST_FILE.fullmatch(name) is not None
+
+
+def _lowered(finding: Finding) -> Finding:
+    # A file that does not parse is no better for being a test.
+    return finding if finding.code == UNREADABLE else replace(finding, severity="info")
+
+
+def _internal(path: str, error: Exception) -> ReportError:
+    import traceback
+
+    frames = traceback.extract_tb(error.__traceback__)
+    where = f" at {os.path.basename(frames[-1].filename)}:{frames[-1].lineno}" if frames else ""
+    message = f"internal error: {type(error).__name__}: {error}{where}"
+    if os.environ.get("DLCHECK_DEBUG"):
+        message += "\n" + "".join(traceback.format_exception(error)).rstrip()
+    else:
+        message += " (DLCHECK_DEBUG=1 shows the traceback)"
+    return ReportError(path, 0, message)
+
+
+def exceeds(findings: Iterable[Finding], config: Config) -> bool:
+    """Whether a finding is as severe as ``fail-on`` asks for."""
+    failing: Mapping[str, tuple[str, ...]] = {
+        "never": (),
+        "error": ("error",),
+        "warning": ("error", "warning"),
+        "info": ("error", "warning", "info"),
+    }
+    return any(finding.severity in failing[config.fail_on] for finding in findings)

@@ -1,0 +1,436 @@
+"""What the calls that matter give: of builtins, of torch, of dicts, batches and loaders."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from dlcheck.facts import forms
+from dlcheck.model import calling, library
+from dlcheck.model.iteration import elements, part_of
+from dlcheck.model.scopes import dotted
+from dlcheck.model.values import (
+    UNKNOWN,
+    Alt,
+    Arguments,
+    Batch,
+    Bound,
+    ClassRef,
+    Const,
+    Elements,
+    External,
+    Func,
+    Generated,
+    Instance,
+    Iterating,
+    LoaderRef,
+    Made,
+    Managed,
+    Many,
+    Mapping,
+    ModuleRef,
+    Moved,
+    Pinned,
+    Point,
+    SuperOf,
+    Thunk,
+    Undefined,
+    Unknown,
+    Value,
+)
+from dlcheck.model.worlds import ANY
+
+if TYPE_CHECKING:
+    from dlcheck.model.evaluate import Evaluator
+
+# Methods that copy a tensor to a device, or may.
+MOVES = frozenset({"to", "cuda", "xpu", "npu", "mps", "type"})
+
+
+# -- methods on values that the model knows
+
+
+def method_on_value(ev: Evaluator, expr: forms.Call, args: Arguments, point: Point) -> list[Alt] | None:
+    """A method called on a dict, a list, a batch, a loader, ...; None where none of that is at hand."""
+    func = expr.func
+    assert isinstance(func, forms.Attr)
+    if isinstance(func.value, forms.Name) and func.value.id in ("self", "cls", "torch", "np", "os", "nn"):
+        return None
+    receivers = ev.eval(func.value, point)
+    if not any(isinstance(alt.value, _RECEIVERS) for alt in receivers):
+        return None
+    return ev.bind(receivers, lambda value: _method(ev, value, expr, func, args, point))
+
+
+_RECEIVERS = (Mapping, Many, Batch, Moved, Pinned, LoaderRef, Managed, Iterating, Elements, Generated)
+
+
+def _method(
+    ev: Evaluator, value: Value, expr: forms.Call, func: forms.Attr, args: Arguments, point: Point
+) -> list[Alt]:
+    if isinstance(value, Mapping):
+        return _mapping_method(ev, value, func.name, args)
+    if isinstance(value, Many):
+        return _many_method(ev, value, func.name, args)
+    if isinstance(value, (Batch, Pinned)):
+        return tensor_method(ev, value, func.name, args, point)
+    if isinstance(value, Moved):
+        return [Alt(value, ANY)]
+    if isinstance(value, LoaderRef) and func.name == "__iter__":
+        return [Alt(Iterating("iter", (value,), calling.call_key(args)), ANY)]
+    if isinstance(value, (Iterating, Generated, Elements)) and func.name in ("__next__", "next"):
+        return elements(ev, [Alt(value, ANY)], ("next", point.module.name, expr.at))
+    from dlcheck.model import attributes
+
+    return ev.bind(
+        attributes.get(ev, value, func.name, func, point), lambda method: calling.call_function(ev, method, args)
+    )
+
+
+def _mapping_method(ev: Evaluator, value: Mapping, name: str, args: Arguments) -> list[Alt]:
+    if name in ("items", "values", "keys"):
+        return [Alt(value if name == "keys" else Iterating(name, (value,), calling.call_key(args)), ANY)]
+    if name in ("copy", "__copy__"):
+        return [Alt(value, ANY)]
+    first = calling.positional(args, 0)
+    if name in ("get", "pop", "setdefault") and first is not None:
+        return ev.bind(ev.force(first), lambda key: _lookup(ev, value, key, calling.positional(args, 1), name))
+    return [Alt(Unknown(calling.call_key(args)), ANY)]
+
+
+def _lookup(ev: Evaluator, value: Mapping, key: Value, default: Thunk | None, method: str) -> list[Alt]:
+    if not isinstance(key, Const):
+        return [Alt(UNKNOWN, ANY)]
+    thunk = value.get(key.value)
+    if thunk is not None:
+        return ev.force(thunk)
+    if value.open:
+        return [Alt(UNKNOWN, ANY)]
+    return ev.force(default) if default is not None else [Alt(Const(None), ANY)]
+
+
+def _many_method(ev: Evaluator, value: Many, name: str, args: Arguments) -> list[Alt]:
+    if name == "copy":
+        return [Alt(value, ANY)]
+    if name == "pop" and len(value.items) == 1:
+        return ev.force(value.items[0])
+    return [Alt(Unknown(calling.call_key(args)), ANY)]
+
+
+def tensor_method(ev: Evaluator, value: Batch | Pinned, name: str, args: Arguments, point: Point) -> list[Alt]:
+    """A method of a batch or of a tensor of it."""
+    if name in MOVES:
+        from dlcheck.model.transfers import moves_to_device
+
+        if moves_to_device(ev, name, args):
+            return [Alt(Moved(value, calling.call_key(args)), ANY)]
+        return [Alt(_derived(value), ANY)]
+    if name == "pin_memory":
+        return [Alt(Pinned(calling.call_key(args)), ANY)]
+    if name in library.VIEWS:
+        if name in ("items", "values"):
+            return [Alt(Iterating(name, (value,), calling.call_key(args)), ANY)]
+        return [Alt(part_of(value) if isinstance(value, Batch) else value, ANY)]
+    if name in ("numpy", "tolist", "item", "size", "dim", "numel", "shape"):
+        return [Alt(Unknown(calling.call_key(args)), ANY)]
+    return [Alt(_derived(value), ANY)]
+
+
+def _derived(value: Batch | Pinned) -> Value:
+    """A new tensor computed of a batch: no longer the loader's own memory."""
+    return Batch(value.loader, value.managed, False, True) if isinstance(value, Batch) else UNKNOWN
+
+
+# -- functions of libraries
+
+
+def call_external(ev: Evaluator, path: str, args: Arguments) -> list[Alt]:
+    """What calling a library's ``path`` gives."""
+    path = library.canonical(path)
+    if library.loader_class(path) and args.point is not None:
+        return [Alt(LoaderRef(External(path), args, args.point, calling.call_key(args)), ANY)]
+    special = _SPECIAL.get(path)
+    if special is not None:
+        return special(ev, args)
+    kind = library.WRAPPING_ITERATORS.get(path)
+    if kind is not None:
+        return _wrap(ev, kind, args, path)
+    if path.rpartition(".")[2] in ("tqdm", "trange", "progress_bar") and path.split(".")[0] in ("tqdm", "rich", "fastprogress"):
+        return _wrap(ev, "tqdm", args, path)
+    framework = library.framework_of(path)
+    if framework and path.rpartition(".")[2] in _PREPARES:
+        return _prepared(ev, framework, args)
+    if path.startswith("torch.") and _computes(path):
+        return _computed(ev, path, args)
+    return [Alt(calling.made(path, args), ANY)]
+
+
+_PREPARES = frozenset({"prepare", "setup_dataloaders", "prepare_data_loader", "setup", "auto_dataloader", "prepare_dataloader", "boost"})
+
+
+def _prepared(ev: Evaluator, framework: str, args: Arguments) -> list[Alt]:
+    """``accelerator.prepare(model, loader)``: the same, but loaders are the framework's now."""
+    thunks = [
+        Thunk(None, None, tuple(Alt(managed(value, framework), world) for value, world in ev.force(thunk)))
+        for thunk, starred in args.positional
+        if not starred
+    ]
+    if any(starred for _, starred in args.positional):
+        return [Alt(UNKNOWN, ANY)]
+    if len(thunks) == 1:
+        return list(thunks[0].alts)
+    return [Alt(Many("tuple", tuple(thunks)), ANY)]
+
+
+def managed(value: Value, framework: str) -> Value:
+    return Managed(value, framework) if isinstance(value, LoaderRef) else value
+
+
+def _wrap(ev: Evaluator, kind: str, args: Arguments, path: str) -> list[Alt]:
+    number = 1 if path in ("builtins.filter", "itertools.takewhile") else 0
+    first = calling.positional(args, number) or calling.keyword(args, "iterable")
+    if first is None:
+        if kind == "list" and not args.positional:
+            return [Alt(Many(path.removeprefix("builtins."), ()), ANY)]
+        return [Alt(calling.made(path, args), ANY)]
+
+    def step(value: Value) -> list[Alt]:
+        if isinstance(value, Many) and kind == "list":
+            return [Alt(Many(path.removeprefix("builtins.").replace("sorted", "list"), value.items, value.open), ANY)]
+        if isinstance(value, (Const, Unknown)) and kind == "list":
+            return [Alt(Unknown(calling.call_key(args)), ANY)]
+        return [Alt(Iterating(kind, (value,), calling.call_key(args)), ANY)]
+
+    return ev.bind(ev.force(first), step)
+
+
+# A function of torch that computes on tensors passes a batch on as something new.
+_NOT_COMPUTING = ("torch.utils.", "torch.optim.", "torch.distributed.", "torch.multiprocessing.", "torch.cuda.", "torch.backends.")
+
+
+def _computes(path: str) -> bool:
+    return not path.startswith(_NOT_COMPUTING) and path.rpartition(".")[2][:1].islower() and path != "torch.device"
+
+
+def _computed(ev: Evaluator, path: str, args: Arguments) -> list[Alt]:
+    from dlcheck.model.transfers import TENSOR_MAKERS, device_kinds
+
+    for thunk, _ in args.positional[:2]:
+        for alt in ev.force(thunk):
+            if isinstance(alt.value, Batch):
+                return [Alt(Batch(alt.value.loader, alt.value.managed, False, True), alt.world)]
+    if path in TENSOR_MAKERS:
+        device = calling.keyword(args, "device")
+        if device is not None and any(kind == "cuda" for kind, _ in device_kinds(ev, device)):
+            return [Alt(Moved(UNKNOWN, calling.call_key(args)), ANY)]
+    return [Alt(calling.made(path, args), ANY)]
+
+
+def _dict(ev: Evaluator, args: Arguments) -> list[Alt]:
+    alts: list[Alt] = [Alt(Mapping(()), ANY)]
+    for thunk in [thunk for thunk, _ in args.positional] + list(args.spreads):
+        alts = ev.bind(
+            alts,
+            lambda old, thunk=thunk: ev.bind(  # type: ignore[misc]
+                ev.force(thunk), lambda other: [Alt(calling.joined(old, other), ANY)]
+            ),
+        )
+    own = Mapping(tuple(args.keywords))
+    return ev.bind(alts, lambda old: [Alt(calling.joined(old, own), ANY)])
+
+
+def _number(convert: Callable[[object], object]) -> Callable[[Evaluator, Arguments], list[Alt]]:
+    def step(ev: Evaluator, args: Arguments) -> list[Alt]:
+        first = calling.positional(args, 0)
+        if first is None:
+            return [Alt(Unknown(calling.call_key(args)), ANY)]
+
+        def one(value: Value) -> list[Alt]:
+            if isinstance(value, Const):
+                try:
+                    return [Alt(Const(convert(value.value), value.origin, value.free), ANY)]
+                except (TypeError, ValueError, OverflowError):
+                    pass
+            if isinstance(value, Unknown):
+                return [Alt(value, ANY)]
+            return [Alt(Unknown(calling.call_key(args)), ANY)]
+
+        return ev.bind(ev.force(first), one)
+
+    return step
+
+
+def _extreme(pick: Callable[..., object]) -> Callable[[Evaluator, Arguments], list[Alt]]:
+    def step(ev: Evaluator, args: Arguments) -> list[Alt]:
+        alts: list[Alt] = [Alt(Many("tuple", ()), ANY)]
+        for thunk, starred in args.positional:
+            if starred:
+                return [Alt(Unknown(calling.call_key(args)), ANY)]
+            alts = ev.bind(
+                alts,
+                lambda many, thunk=thunk: ev.bind(  # type: ignore[misc]
+                    ev.force(thunk),
+                    lambda value: [Alt(Many("tuple", (*many.items, calling.known(value))), ANY)],
+                ),
+            )
+        return ev.bind(alts, lambda many: [Alt(_pick(pick, many, args), ANY)])
+
+    return step
+
+
+def _pick(pick: Callable[..., object], many: Value, args: Arguments) -> Value:
+    assert isinstance(many, Many)
+    values = [thunk.alts[0].value for thunk in many.items]
+    if len(values) > 1 and all(isinstance(value, Const) for value in values):
+        constants = [value for value in values if isinstance(value, Const)]
+        try:
+            best = pick(*(value.value for value in constants))
+        except TypeError:
+            return Unknown(calling.call_key(args))
+        free = next((value.free for value in constants if value.free is not None), None)
+        return Const(best, next((value.origin for value in constants if value.origin), None), free)
+    if pick is max and any(isinstance(value, Const) and _positive(value.value) for value in values):
+        return Made("positive", args, calling.call_key(args))
+    if pick is min and all(isinstance(value, Const) and _positive(value.value) or _is_positive(value) for value in values):
+        return Made("positive", args, calling.call_key(args))
+    return Unknown(calling.call_key(args))
+
+
+def _positive(value: object) -> bool:
+    return isinstance(value, (int, float)) and value > 0
+
+
+def _is_positive(value: Value) -> bool:
+    return isinstance(value, Made) and value.path in ("os.cpu_count", "multiprocessing.cpu_count", "positive")
+
+
+def _next(ev: Evaluator, args: Arguments) -> list[Alt]:
+    first = calling.positional(args, 0)
+    if first is None:
+        return [Alt(UNKNOWN, ANY)]
+    return elements(ev, ev.force(first), ("next", *calling.call_key(args)))
+
+
+def _several(kind: str) -> Callable[[Evaluator, Arguments], list[Alt]]:
+    def step(ev: Evaluator, args: Arguments) -> list[Alt]:
+        alts: list[Alt] = [Alt(Iterating(kind, (), calling.call_key(args)), ANY)]
+        for thunk, starred in args.positional:
+            if starred:
+                return [Alt(Unknown(calling.call_key(args)), ANY)]
+            alts = ev.bind(
+                alts,
+                lambda old, thunk=thunk: ev.bind(  # type: ignore[misc]
+                    ev.force(thunk), lambda value: [Alt(Iterating(kind, (*old.of, value), old.key), ANY)]
+                ),
+            )
+        return alts
+
+    return step
+
+
+def _enumerate(ev: Evaluator, args: Arguments) -> list[Alt]:
+    first = calling.positional(args, 0) or calling.keyword(args, "iterable")
+    if first is None:
+        return [Alt(UNKNOWN, ANY)]
+    return ev.bind(ev.force(first), lambda value: [Alt(Iterating("enumerate", (value,), calling.call_key(args)), ANY)])
+
+
+def _partial(ev: Evaluator, args: Arguments) -> list[Alt]:
+    first = calling.positional(args, 0)
+    if first is None:
+        return [Alt(UNKNOWN, ANY)]
+    rest = Arguments(args.positional[1:], args.keywords, args.spreads, args.call, args.point)
+    return ev.bind(ev.force(first), lambda func: [Alt(Bound(func, rest, calling.call_key(args)), ANY)])
+
+
+def _same(ev: Evaluator, args: Arguments) -> list[Alt]:
+    first = calling.positional(args, 0)
+    return ev.force(first) if first is not None else [Alt(UNKNOWN, ANY)]
+
+
+def _getattr(ev: Evaluator, args: Arguments) -> list[Alt]:
+    value, name = calling.positional(args, 0), calling.positional(args, 1)
+    default = calling.positional(args, 2)
+    if value is None or name is None or args.point is None or args.call is None or value.expr is None:
+        return [Alt(UNKNOWN, ANY)]
+    names = ev.force(name)
+    if len(names) != 1 or not isinstance(names[0].value, Const) or not isinstance(names[0].value.value, str):
+        return [Alt(Unknown(calling.call_key(args)), ANY)]
+    attribute = forms.Attr(value.expr, names[0].value.value, args.call.at, args.call.at)
+    from dlcheck.model import attributes
+
+    alts = attributes.attribute(ev, attribute, args.point)
+    if default is not None and all(isinstance(alt.value, (Unknown, External)) for alt in alts):
+        return [Alt(Unknown(calling.call_key(args)), ANY)]
+    return alts
+
+
+def _vars(ev: Evaluator, args: Arguments) -> list[Alt]:
+    return [Alt(Mapping((), True), ANY)]
+
+
+def _map(ev: Evaluator, args: Arguments) -> list[Alt]:
+    """``map(f, items)``: an iterable of what ``f`` makes of each element."""
+    func, items = calling.positional(args, 0), calling.positional(args, 1)
+    if func is None or items is None:
+        return [Alt(UNKNOWN, ANY)]
+    inside = elements(ev, ev.force(items), ("map", *calling.call_key(args)))
+    argument = Thunk(None, None, tuple(inside))
+    call_args = Arguments(((argument, False),), (), (), args.call, args.point)
+    made = ev.bind(ev.force(func), lambda value: calling.call_function(ev, value, call_args))
+    return [Alt(Many("list", (Thunk(None, None, tuple(made)),)), ANY)]
+
+
+def _len(ev: Evaluator, args: Arguments) -> list[Alt]:
+    first = calling.positional(args, 0)
+    if first is not None:
+        values = [alt.value for alt in ev.force(first)]
+        if len(values) == 1 and isinstance(values[0], Many) and not values[0].open:
+            return [Alt(Const(len(values[0].items)), ANY)]
+    return [Alt(Unknown(("len", *calling.call_key(args))), ANY)]
+
+
+def _random_split(ev: Evaluator, args: Arguments) -> list[Alt]:
+    """Two or more subsets of one dataset."""
+    base = calling.made("torch.utils.data.random_split", args)
+    part = Thunk(None, None, (Alt(Made("torch.utils.data.Subset", args, base.key), ANY),))
+    lengths = calling.argument(args, "lengths", 1)
+    count = 4
+    if lengths is not None:
+        many = next((alt.value for alt in ev.force(lengths) if isinstance(alt.value, Many)), None)
+        count = len(many.items) if many is not None and not many.open else 4
+    return [Alt(Many("list", (part,) * count), ANY)]
+
+
+_SPECIAL: dict[str, Callable[[Evaluator, Arguments], list[Alt]]] = {
+    "builtins.dict": _dict,
+    "collections.OrderedDict": _dict,
+    "easydict.EasyDict": _dict,
+    "types.SimpleNamespace": _dict,
+    "argparse.Namespace": _dict,
+    "builtins.int": _number(int),  # type: ignore[arg-type]
+    "builtins.float": _number(float),  # type: ignore[arg-type]
+    "builtins.bool": _number(bool),
+    "builtins.str": _number(str),
+    "builtins.abs": _number(abs),  # type: ignore[arg-type]
+    "builtins.round": _number(round),  # type: ignore[arg-type]
+    "builtins.min": _extreme(min),
+    "builtins.max": _extreme(max),
+    "builtins.next": _next,
+    "builtins.enumerate": _enumerate,
+    "builtins.zip": _several("zip"),
+    "itertools.zip_longest": _several("zip"),
+    "itertools.chain": _several("chain"),
+    "builtins.getattr": _getattr,
+    "builtins.vars": _vars,
+    "builtins.len": _len,
+    "builtins.map": _map,
+    "functools.partial": _partial,
+    "copy.copy": _same,
+    "copy.deepcopy": _same,
+    "torch.autograd.Variable": _same,
+    "torch.autograd.variable.Variable": _same,
+    "typing.cast": lambda ev, args: ev.force(args.positional[1][0]) if len(args.positional) > 1 else [Alt(UNKNOWN, ANY)],
+    "torch.utils.data.random_split": _random_split,
+}
+

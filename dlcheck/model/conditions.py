@@ -1,0 +1,248 @@
+"""When is a test true?  The worlds of both answers."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Hashable
+from typing import TYPE_CHECKING, Any
+
+from dlcheck.facts import forms
+from dlcheck.model import library
+from dlcheck.model.scopes import dotted, last_name
+from dlcheck.model.values import (
+    Batch,
+    Bound,
+    ClassRef,
+    Const,
+    External,
+    Func,
+    Generated,
+    Instance,
+    Iterating,
+    LambdaFunc,
+    LoaderRef,
+    Made,
+    Managed,
+    Many,
+    Mapping,
+    ModuleRef,
+    Moved,
+    Pinned,
+    Point,
+    Unknown,
+    Value,
+)
+from dlcheck.model.worlds import ANY, World
+
+if TYPE_CHECKING:
+    from dlcheck.facts.forms import Expr
+    from dlcheck.model.evaluate import Evaluator
+
+Truths = list[tuple[bool, World]]
+
+_OBJECTS = (
+    Func, LambdaFunc, ClassRef, Bound, Instance, ModuleRef, LoaderRef, Managed, Generated, Iterating, Batch, Pinned,
+    Moved, External,
+)  # fmt: skip
+
+_COMPARE: dict[str, Callable[[Any, Any], bool]] = {
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+    "is": lambda left, right: left is right or (isinstance(left, bool) or left is None) and left == right,
+    "is not": lambda left, right: left is not right,
+    "in": lambda left, right: left in right,
+    "not in": lambda left, right: left not in right,
+}
+_FLIPPED = {"!=": "==", "is not": "is", "not in": "in", "<=": ">", "<": ">="}
+
+
+def truth(ev: Evaluator, expr: Expr, point: Point) -> Truths:
+    """Both answers to a test, or the one possible, each with its worlds."""
+    if isinstance(expr, forms.Unary) and expr.op == "not":
+        return [(not answer, world) for answer, world in truth(ev, expr.value, point)]
+    if isinstance(expr, forms.Bool):
+        return _both(ev, expr, point)
+    if isinstance(expr, forms.Compare):
+        return _comparison(ev, expr, point)
+    if isinstance(expr, forms.Name) and expr.id == "TYPE_CHECKING" or last_name(expr) == "TYPE_CHECKING":
+        return [(True, ANY)]
+    where = (point.module.name, expr.at, point.frame)
+    if isinstance(expr, forms.Call) and dotted(expr.func) in ("isinstance", "hasattr", "callable", "issubclass"):
+        return _isinstance(ev, expr, point) or _open(("truth", where))
+    out: Truths = []
+    for value, world in ev.eval(expr, point):
+        for answer, other in truth_of(ev, value, where):
+            both = world.merge(other)
+            if both is not None:
+                out.append((answer, both))
+    return _distinct(out) or _open(("truth", where))
+
+
+def always(ev: Evaluator, expr: Expr, point: Point) -> bool:
+    """Whether a test is a constant truth, as in ``while True``."""
+    return isinstance(expr, forms.Const) and bool(expr.value)
+
+
+def truth_of(ev: Evaluator, value: Value, where: Hashable) -> Truths:
+    """Whether a value is true; ``where`` names the test if nothing else does."""
+    if isinstance(value, Const):
+        try:
+            answer = bool(value.value)
+        except Exception:  # noqa: BLE001 -- a constant has no odd __bool__, but let none escape
+            return _open(("truth", where))
+        return [(answer, ANY)]
+    if isinstance(value, Made):
+        return _made_truth(value, where)
+    if isinstance(value, Unknown):
+        return _open(("truth", value.token if value.token is not None else where))
+    if isinstance(value, Many):
+        return [(True, ANY)] if value.items else _open(("truth", where)) if value.open else [(False, ANY)]
+    if isinstance(value, Mapping):
+        return [(True, ANY)] if value.entries else _open(("truth", where)) if value.open else [(False, ANY)]
+    if isinstance(value, _OBJECTS):
+        return [(True, ANY)]
+    return _open(("truth", where))
+
+
+def is_object(value: Value) -> bool:
+    """Whether a value is certainly neither None, a number nor a string."""
+    if isinstance(value, Made):
+        name = value.path.rpartition(".")[2]
+        return name[:1].isupper() or value.path in ("torch.device", "torch.utils.data.random_split")
+    return isinstance(value, (*_OBJECTS, Many, Mapping))
+
+
+def _made_truth(value: Made, where: Hashable) -> Truths:
+    symbol = library.SYMBOLS.get(value.path)
+    if symbol:
+        return _open(("symbol", symbol))
+    if value.path in ("os.cpu_count", "multiprocessing.cpu_count", "torch.cuda.device_count().positive"):
+        return [(True, ANY)]
+    if value.path == "torch.cuda.device_count":
+        return _open(("symbol", "cuda"))
+    if is_object(value):
+        return [(True, ANY)]
+    return _open(("truth", value.key if value.key is not None else where))
+
+
+def _both(ev: Evaluator, expr: forms.Bool, point: Point) -> Truths:
+    stops_at = expr.op == "or"
+    out: Truths = []
+    for left, world in truth(ev, expr.left, point):
+        if left == stops_at:
+            out.append((left, world))
+            continue
+        for right, other in truth(ev, expr.right, point):
+            both = world.merge(other)
+            if both is not None:
+                out.append((right, both))
+    return _distinct(out)
+
+
+def _comparison(ev: Evaluator, expr: forms.Compare, point: Point) -> Truths:
+    if len(expr.ops) != 1:
+        return _open(("truth", point.module.name, expr.at, point.frame))
+    if isinstance(expr.left, forms.Name) and expr.left.id == "__name__":
+        return [(expr.ops[0] == "==", ANY)]
+    out: Truths = []
+    rights = ev.eval(expr.rights[0], point)
+    for left, world in ev.eval(expr.left, point):
+        for right, other in rights:
+            both = world.merge(other)
+            if both is None:
+                continue
+            for answer, third in compare(ev, expr.ops[0], left, right, point, expr.at):
+                joint = both.merge(third)
+                if joint is not None:
+                    out.append((answer, joint))
+    return _distinct(out) or _open(("truth", point.module.name, expr.at, point.frame))
+
+
+def compare(ev: Evaluator, op: str, left: Value, right: Value, point: Point, at: int) -> Truths:
+    """The answers to ``left op right``."""
+    if isinstance(left, Const):
+        other = _constant(ev, right) if op in ("in", "not in") else right.value if isinstance(right, Const) else ...
+        if other is not ...:
+            try:
+                answer = _COMPARE[op](left.value, other)
+            except (TypeError, KeyError):
+                return _open(("cmp", point.module.name, at, point.frame))
+            return [(answer, ANY)]
+    if op in ("is", "is not", "==", "!="):
+        none = isinstance(right, Const) and right.value is None
+        if none and is_object(left) or isinstance(left, Const) and left.value is None and is_object(right):
+            return [(op in ("is not", "!="), ANY)]
+    return _open_comparison(op, left, right, point, at)
+
+
+def _open_comparison(op: str, left: Value, right: Value, point: Point, at: int) -> Truths:
+    """Nobody knows; but the same question about the same unknown gets the same answer."""
+    token = left.token if isinstance(left, Unknown) else left.key if isinstance(left, Made) else None
+    if isinstance(left, Made) and left.path == "torch.cuda.device_count" and isinstance(right, Const):
+        if (op, right.value) in ((">", 0), (">=", 1), ("!=", 0)):
+            return _open(("symbol", "cuda"))
+        token = "device count"
+    if token is None or not isinstance(right, Const):
+        return _open(("cmp", point.module.name, at, point.frame))
+    if op in _FLIPPED:
+        return [(not answer, world) for answer, world in _open(("cmp", token, _FLIPPED[op], repr(right.value)))]
+    return _open(("cmp", token, op, repr(right.value)))
+
+
+def _constant(ev: Evaluator, value: Value) -> object:
+    """A container of constants as a Python tuple, or ``...``."""
+    if isinstance(value, Const):
+        return value.value
+    if isinstance(value, Many) and not value.open:
+        items = []
+        for thunk in value.items:
+            alts = ev.force(thunk)
+            if len(alts) != 1 or not isinstance(alts[0].value, Const):
+                return ...
+            items.append(alts[0].value.value)
+        return tuple(items)
+    if isinstance(value, Mapping) and not value.open:
+        return tuple(name for name, _ in value.entries)
+    return ...
+
+
+def _isinstance(ev: Evaluator, call: forms.Call, point: Point) -> Truths:
+    """``isinstance(batch, torch.Tensor)`` and the like stay open; a few are decided by the value."""
+    if dotted(call.func) != "isinstance" or len(call.args) != 2:
+        return []
+    kinds = {"int": int, "float": float, "str": str, "bool": bool, "dict": Mapping, "list": Many, "tuple": Many}
+    wanted = kinds.get(dotted(call.args[1].value) or "")
+    if wanted is None:
+        return []
+    out: Truths = []
+    for value, world in ev.eval(call.args[0].value, point):
+        if isinstance(value, Const):
+            out.append((isinstance(value.value, wanted), world))
+        elif isinstance(value, (Mapping, Many)):
+            named = dotted(call.args[1].value)
+            out.append((isinstance(value, Mapping) and named == "dict" or getattr(value, "kind", "") == named, world))
+        else:
+            return []
+    return _distinct(out)
+
+
+def _open(key: Hashable) -> Truths:
+    return [(True, World({key: True})), (False, World({key: False}))]
+
+
+def _distinct(truths: Truths) -> Truths:
+    out = list(dict.fromkeys(truths))
+    for answer in (True, False):
+        same = [world for found, world in out if found is answer]
+        if len(same) == len(out) and len(out) > 1:
+            common = set(same[0].choices.items())
+            for world in same[1:]:
+                common &= world.choices.items()
+            return [(answer, World(dict(common)))]
+    return out[:12]
+
+

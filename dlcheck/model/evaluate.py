@@ -1,0 +1,680 @@
+"""What is this expression?  Answered on demand, backwards through the program.
+
+``Evaluator.eval`` gives the alternatives for an expression: values, each with the world in which
+it is that.  A name leads to what was assigned before it, a parameter to the callers' arguments,
+an attribute to the assignments in its class, a call to what the function returns.  Whatever is
+not understood is Unknown; nothing is guessed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from dlcheck.facts import forms
+from dlcheck.model import attributes, calling, conditions, iteration
+from dlcheck.model.scopes import Link, Scope, dotted, target_names
+from dlcheck.model.values import (
+    UNDEFINED,
+    UNKNOWN,
+    Alt,
+    Arguments,
+    ClassRef,
+    Const,
+    Elements,
+    External,
+    Frame,
+    Func,
+    Instance,
+    LambdaFunc,
+    Made,
+    Many,
+    Mapping,
+    Point,
+    Thunk,
+    Undefined,
+    Unknown,
+    Value,
+)
+from dlcheck.model.worlds import ANY, World
+
+if TYPE_CHECKING:
+    from dlcheck.facts.forms import Expr
+    from dlcheck.model.project import Project
+
+MAX_ALTS = 16
+MAX_DEPTH = 70
+MAX_FRAME_DEPTH = 12
+MAX_STEPS = 60_000
+
+
+class Evaluator:
+    """Evaluates expressions of one project, and remembers what it found."""
+
+    def __init__(self, project: Project) -> None:
+        self.project = project
+        self._frames: dict[Hashable, Frame] = {}
+        self._memo: dict[Hashable, list[Alt] | None] = {}
+        self._guards: dict[Hashable, list[World] | None] = {}
+        self._depth = 0
+        self._steps = 0
+
+    # -- bookkeeping
+
+    def fresh(self) -> None:
+        """Begin a new question: each has its own budget of steps."""
+        self._steps = 0
+
+    def frame(
+        self,
+        scope: Scope,
+        args: Arguments | None = None,
+        site: Point | None = None,
+        self_: Value | None = None,
+        closure: Frame | None = None,
+    ) -> Frame:
+        """The frame of ``scope`` for this call; equal frames are one object."""
+        call = args.call.at if args and args.call else None
+        key = (scope, site.frame if site else None, site.link if site else None, call, self_, closure)
+        found = self._frames.get(key)
+        if found is None:
+            depth = site.frame.depth + 1 if site else 0
+            if depth > MAX_FRAME_DEPTH:
+                return self.frame(scope, self_=self_)
+            found = self._frames[key] = Frame(scope, args, site, self_, closure, depth)
+        return found
+
+    def any_frame(self, scope: Scope) -> Frame:
+        """The frame of a function that anybody may call; a method's ``self`` is any object."""
+        owner = scope.owner
+        self_ = Instance(owner) if owner is not None and not scope.has_decorator("staticmethod") else None
+        return self.frame(scope, self_=self_)
+
+    def remember(self, key: Hashable, compute: Callable[[], list[Alt]]) -> list[Alt]:
+        """``compute()`` once; a question asked while it is being answered is Unknown."""
+        if key in self._memo:
+            known = self._memo[key]
+            return [Alt(Unknown(("cycle", key)), ANY)] if known is None else known
+        self._steps += 1
+        if self._depth > MAX_DEPTH or self._steps > MAX_STEPS:
+            return [Alt(UNKNOWN, ANY)]
+        self._memo[key] = None
+        self._depth += 1
+        try:
+            result = normal(compute())
+        except BaseException:
+            del self._memo[key]
+            raise
+        finally:
+            self._depth -= 1
+        self._memo[key] = result
+        return result
+
+    # -- expressions
+
+    def eval(self, expr: Expr, point: Point) -> list[Alt]:
+        """The alternatives for ``expr`` at ``point``; never empty."""
+        if isinstance(expr, forms.Const):
+            return [Alt(Const(expr.value), ANY)]
+        key = (point.frame, expr.at)
+        return self.remember(key, lambda: _EVALUATE.get(type(expr), _unknown)(self, expr, point))
+
+    def force(self, thunk: Thunk) -> list[Alt]:
+        """The alternatives of a thunk."""
+        if thunk.expr is None or thunk.point is None:
+            return list(thunk.alts) or [Alt(UNKNOWN, ANY)]
+        return self.eval(thunk.expr, thunk.point)
+
+    def values(self, expr: Expr, point: Point) -> Iterable[Value]:
+        return (alt.value for alt in self.eval(expr, point))
+
+    def bind(self, alts: Iterable[Alt], step: Callable[[Value], list[Alt]]) -> list[Alt]:
+        """Apply ``step`` to each value and keep what is consistent with its world."""
+        out: list[Alt] = []
+        for value, world in alts:
+            for result, other in step(value):
+                both = world.merge(other)
+                if both is not None:
+                    out.append(Alt(result, both))
+            if len(out) > 4 * MAX_ALTS:
+                break
+        return out or [Alt(UNKNOWN, ANY)]
+
+    def unknown_at(self, expr: Expr, point: Point) -> list[Alt]:
+        """Unknown, but the same unknown each time this expression is asked for in this frame."""
+        return [Alt(Unknown((point.module.name, expr.at, point.frame)), ANY)]
+
+    # -- names
+
+    def name(self, name: str, point: Point) -> list[Alt]:
+        """What a plain name is at ``point``."""
+        found = self._inner_name(name, point)
+        if found is not None:
+            return found
+        frame, link = point.frame, point.link
+        scope = frame.scope
+        if scope.kind == "module" or name in scope.names and name not in scope.not_local:
+            alts = self.before(link.block, link.index, name, frame)
+            return self.bind(alts, lambda value: self._outside(name, frame, value))
+        return self._enclosing(name, frame)
+
+    def _inner_name(self, name: str, point: Point) -> list[Alt] | None:
+        inner = point.inner
+        while inner is not None:
+            form = inner.form
+            if isinstance(form, forms.Lambda):
+                if any(param.name == name for param in form.params):
+                    return [Alt(Unknown(("lambda", point.module.name, form.at, name)), ANY)]
+            else:
+                for clause in reversed(form.clauses):
+                    if name in target_names(clause.target):
+                        where = Point(point.frame, point.link, inner if clause is not form.clauses[0] else inner.parent)
+                        items = iteration.elements(self, self.eval(clause.iter, where), ("in", clause.at))
+                        return self.unpack(clause.target, name, items)
+            inner = inner.parent
+        return None
+
+    def _outside(self, name: str, frame: Frame, value: Value) -> list[Alt]:
+        """A name that no statement before it sets: a parameter, or of a scope further out."""
+        if not isinstance(value, Undefined):
+            return [Alt(value, ANY)]
+        scope = frame.scope
+        if scope.kind == "function":
+            if any(param.name == name for param in scope.function.params):
+                return calling.parameter(self, name, frame)
+            return [Alt(Unknown(("unset", frame, name)), ANY)]
+        if scope.kind == "class":
+            return self._enclosing(name, frame)
+        return self._global(name, scope)
+
+    def _enclosing(self, name: str, frame: Frame) -> list[Alt]:
+        """A name of an enclosing function or of the module, as it is at the end of that scope."""
+        closure = frame.closure
+        scope = frame.scope.parent
+        while scope is not None and scope.kind != "module":
+            if scope.kind == "function" and name in scope.names and name not in scope.not_local:
+                outer = closure if closure is not None and closure.scope is scope else self.any_frame(scope)
+                key = ("end", outer, name)
+                return self.remember(key, lambda outer=outer, scope=scope: self._at_end(name, outer, scope))  # type: ignore[misc]
+            scope = scope.parent
+        module = frame.scope.module
+        return self.module_name(module.scope, name)
+
+    def _at_end(self, name: str, frame: Frame, scope: Scope) -> list[Alt]:
+        alts = self.before(scope.body, len(scope.body), name, frame)
+        return self.bind(alts, lambda value: self._outside(name, frame, value))
+
+    def module_name(self, scope: Scope, name: str) -> list[Alt]:
+        """What a module's name is once the module has run."""
+        frame = self.frame(scope)
+        return self.remember(("end", frame, name), lambda: self._at_end(name, frame, scope))
+
+    def _global(self, name: str, scope: Scope) -> list[Alt]:
+        """A name that its module does not set: from a star import, or a builtin."""
+        found = self.project.star_import(scope.module, name)
+        if found is not None:
+            return found
+        if name == "__name__":
+            return [Alt(Unknown(("__name__", scope.module.name)), ANY)]
+        return [Alt(External(f"builtins.{name}"), ANY)]
+
+    # -- what statements before a point have set
+
+    def before(self, links: Sequence[Link], index: int, name: str, frame: Frame) -> list[Alt]:
+        """The value of ``name`` just before statement ``index`` of a block; Undefined where none sets it."""
+        base = name.partition(".")[0] if "." in name else None
+        for at in range(index - 1, -1, -1):
+            link = links[at]
+            if base is not None and base in link.changes and self._rebinds(link, base):
+                return [Alt(UNDEFINED, ANY)]
+            if name not in link.changes:
+                continue
+            key = ("after", frame, link.stmt.at, name)
+            alts = self.remember(key, lambda link=link: self._after(link, name, frame))  # type: ignore[misc]
+            if not any(isinstance(alt.value, Undefined) for alt in alts):
+                return alts
+            rest = self.before(links, at, name, frame)
+            return self.bind(alts, lambda value: rest if isinstance(value, Undefined) else [Alt(value, ANY)])
+        parent = links[0].parent if links else None
+        if parent is None:
+            return [Alt(UNDEFINED, ANY)]
+        return self._before_block(links, parent, name, frame)
+
+    def _rebinds(self, link: Link, base: str) -> bool:
+        """Whether a statement gives ``base`` itself another value (not only one of its attributes)."""
+        stmt = link.stmt
+        if isinstance(stmt, forms.Assign):
+            return any(base in target_names(target) and dotted(target) == base for target in stmt.targets)
+        return isinstance(stmt, (forms.For, forms.With)) and base in link.changes and not isinstance(stmt, forms.If)
+
+    def _before_block(self, links: Sequence[Link], parent: Link, name: str, frame: Frame) -> list[Alt]:
+        stmt, slot = parent.stmt, links[0].slot
+
+        def above() -> list[Alt]:
+            return self.before(parent.block, parent.index, name, frame)
+
+        if isinstance(stmt, forms.For) and slot == "body":
+            if name in target_names(stmt.target):
+                return self.loop_target(stmt, parent, name, frame)
+            return self._either_round(links, parent, name, frame, above)
+        if isinstance(stmt, forms.While) and slot == "body":
+            return self._either_round(links, parent, name, frame, above)
+        if isinstance(stmt, forms.With):
+            for item in reversed(stmt.items):
+                if item.target is not None and name in target_names(item.target):
+                    return self.eval(item.value, Point(frame, parent))
+        if isinstance(stmt, forms.Try) and slot in ("orelse", "final"):
+            alts = self._block_end(parent.blocks["body"], name, frame)
+            return self.bind(alts, lambda value: above() if isinstance(value, Undefined) else [Alt(value, ANY)])
+        if isinstance(stmt, forms.Match):
+            case = stmt.cases[int(slot.removeprefix("case "))]
+            if name in case.names:
+                return self.unknown_at(stmt.subject, Point(frame, parent))
+        return above()
+
+    def _either_round(
+        self, links: Sequence[Link], parent: Link, name: str, frame: Frame, above: Callable[[], list[Alt]]
+    ) -> list[Alt]:
+        """In a loop's body: the value from before the loop, or from the round before."""
+        first = above()
+        if not any(name in link.changes for link in links):
+            return first
+        key = ("round", parent.stmt.at, frame)
+        later = self.remember((key, name), lambda: self._block_end(links, name, frame))
+        out = _assuming(first, key, "first")
+        out += [alt for alt in _assuming(later, key, "later") if not isinstance(alt.value, (Undefined, Unknown))]
+        return out
+
+    def _block_end(self, links: Sequence[Link], name: str, frame: Frame) -> list[Alt]:
+        """The value of ``name`` at the end of a block, looking no further out than the block."""
+        for at in range(len(links) - 1, -1, -1):
+            link = links[at]
+            if name not in link.changes:
+                continue
+            key = ("after", frame, link.stmt.at, name)
+            alts = self.remember(key, lambda link=link: self._after(link, name, frame))  # type: ignore[misc]
+            if not any(isinstance(alt.value, Undefined) for alt in alts):
+                return alts
+            rest = self._block_end(links[:at], name, frame)
+            return self.bind(alts, lambda value: rest if isinstance(value, Undefined) else [Alt(value, ANY)])
+        return [Alt(UNDEFINED, ANY)]
+
+    def _after(self, link: Link, name: str, frame: Frame) -> list[Alt]:
+        """The value that a statement leaves in ``name``; Undefined where it does not touch it."""
+        stmt = link.stmt
+        point = Point(frame, link)
+        if isinstance(stmt, forms.If):
+            return self._after_if(stmt, link, name, point)
+        if isinstance(stmt, (forms.For, forms.While)):
+            return self._after_loop(stmt, link, name, frame)
+        if isinstance(stmt, forms.Try):
+            return self._after_try(stmt, link, name, frame)
+        if isinstance(stmt, forms.With):
+            if any(name in inner.changes for inner in link.blocks["body"]):
+                alts = self._block_end(link.blocks["body"], name, frame)
+                if not any(isinstance(alt.value, Undefined) for alt in alts):
+                    return alts
+            for item in stmt.items:
+                if item.target is not None and name in target_names(item.target):
+                    return self.eval(item.value, point)
+            return self._block_end(link.blocks["body"], name, frame)
+        if isinstance(stmt, forms.Match):
+            return self._after_match(stmt, link, name, frame)
+        if isinstance(stmt, (forms.Assign, forms.Declare)):
+            return self._after_assign(stmt, name, point)
+        if isinstance(stmt, forms.AugAssign) and dotted(stmt.target) == name:
+            return self.bind(
+                self.before(link.block, link.index, name, frame),
+                lambda value: calling.augmented(self, stmt, value, point),
+            )
+        if isinstance(stmt, forms.Do) and isinstance(stmt.value, forms.Call):
+            return calling.mutated(self, stmt.value, name, point)
+        if isinstance(stmt, (forms.Import, forms.ImportFrom)):
+            return self.project.imported(stmt, name, frame.scope.module)
+        if isinstance(stmt, forms.Function):
+            return [Alt(Func(link.scope.functions[stmt.name], None, frame), ANY)]
+        if isinstance(stmt, forms.Class):
+            return [Alt(ClassRef(link.scope.classes[stmt.name]), ANY)]
+        return self.unknown_at(forms.Other((), stmt.at), point)
+
+    def _after_if(self, stmt: forms.If, link: Link, name: str, point: Point) -> list[Alt]:
+        out: list[Alt] = []
+        for truth, world in conditions.truth(self, stmt.test, point):
+            branch = link.blocks["body" if truth else "orelse"]
+            if any(inner.leaves for inner in branch):
+                continue
+            for value, other in self._block_end(branch, name, point.frame):
+                both = world.merge(other)
+                if both is not None:
+                    out.append(Alt(value, both))
+        return out or [Alt(UNDEFINED, ANY)]
+
+    def _after_loop(self, stmt: forms.For | forms.While, link: Link, name: str, frame: Frame) -> list[Alt]:
+        body = self._block_end(link.blocks["body"], name, frame)
+        if isinstance(stmt, forms.For) and name in target_names(stmt.target):
+            body = [alt for alt in body if not isinstance(alt.value, Undefined)]
+            return body or self.loop_target(stmt, link, name, frame)
+        if isinstance(stmt, forms.While) and conditions.always(self, stmt.test, Point(frame, link)):
+            return body
+        key = ("ran", stmt.at, frame)
+        return [*_assuming(body, key, True), *_assuming([Alt(UNDEFINED, ANY)], key, False)]
+
+    def _after_try(self, stmt: forms.Try, link: Link, name: str, frame: Frame) -> list[Alt]:
+        key = ("try", stmt.at, frame)
+        final = self._block_end(link.blocks["final"], name, frame)
+        if not any(isinstance(alt.value, Undefined) for alt in final):
+            return final
+        main = self._block_end(link.blocks["orelse"], name, frame)
+        body = self._block_end(link.blocks["body"], name, frame)
+        main = self.bind(main, lambda value: body if isinstance(value, Undefined) else [Alt(value, ANY)])
+        out = _assuming(main, key, "body")
+        if any(inner.leaves for inner in link.blocks["body"]):
+            out = []
+        for number, handler in enumerate(stmt.handlers):
+            links = link.blocks[f"handler {number}"]
+            if any(inner.leaves for inner in links):
+                continue
+            if handler.name == name:
+                out += _assuming(self.unknown_at(forms.Other((), handler.at), Point(frame, link)), key, number)
+            else:
+                out += _assuming(self._block_end(links, name, frame), key, number)
+        return out or [Alt(UNDEFINED, ANY)]
+
+    def _after_match(self, stmt: forms.Match, link: Link, name: str, frame: Frame) -> list[Alt]:
+        key = ("match", stmt.at, frame)
+        out = _assuming([Alt(UNDEFINED, ANY)], key, None)
+        for number in range(len(stmt.cases)):
+            links = link.blocks[f"case {number}"]
+            if not any(inner.leaves for inner in links):
+                out += _assuming(self._block_end(links, name, frame), key, number)
+        return out
+
+    def _after_assign(self, stmt: forms.Assign | forms.Declare, name: str, point: Point) -> list[Alt]:
+        targets = stmt.targets if isinstance(stmt, forms.Assign) else (stmt.target,)
+        if stmt.value is None:
+            return [Alt(UNDEFINED, ANY)]
+        for target in targets:
+            if dotted(target) == name:
+                return self.eval(stmt.value, point)
+            if isinstance(target, forms.Sub) and dotted(target.value) == name:
+                return self._set_item(target, stmt.value, name, point)
+            if isinstance(target, forms.Sequence) and name in target_names(target):
+                return self.unpack(target, name, self.eval(stmt.value, point))
+        for walrus in _walruses(stmt.value, name):
+            return self.eval(walrus.value, point)
+        return [Alt(UNDEFINED, ANY)]
+
+    def _set_item(self, target: forms.Sub, value: Expr, name: str, point: Point) -> list[Alt]:
+        """``name[key] = value``: a dict with one entry more."""
+        earlier = self.bind(
+            self.before(point.link.block, point.link.index, name, point.frame),
+            lambda old: self._read_again(target.value, name, old, point),
+        )
+
+        def step(old: Value) -> list[Alt]:
+            if not isinstance(old, Mapping):
+                return [Alt(old, ANY)]
+            keys = self.eval(target.index, point)
+
+            def put(key: Value) -> list[Alt]:
+                if isinstance(key, Const):
+                    entries = tuple(entry for entry in old.entries if entry[0] != key.value)
+                    return [Alt(Mapping((*entries, (key.value, Thunk(value, point))), old.open), ANY)]
+                return [Alt(Mapping(old.entries, True), ANY)]
+
+            return self.bind(keys, put)
+
+        return self.bind(earlier, step)
+
+    def _read_again(self, expr: Expr, name: str, value: Value, point: Point) -> list[Alt]:
+        """``value``, or where nothing in the scope has set ``name``, what it is from outside."""
+        if not isinstance(value, Undefined):
+            return [Alt(value, ANY)]
+        if isinstance(expr, forms.Attr):
+            return attributes.attribute_value(self, expr, point)
+        return self._outside(name, point.frame, value)
+
+    def value_before(self, expr: Expr, name: str, point: Point) -> list[Alt]:
+        """What ``expr``, the chain ``name``, is just before the statement of ``point``."""
+        alts = self.before(point.link.block, point.link.index, name, point.frame)
+        return self.bind(alts, lambda value: self._read_again(expr, name, value, point))
+
+    # -- unpacking
+
+    def loop_target(self, stmt: forms.For, link: Link, name: str, frame: Frame) -> list[Alt]:
+        """What a loop's target (or a name in it) is in a round."""
+        key = ("target", frame, stmt.at, name)
+
+        def compute() -> list[Alt]:
+            source = self.eval(stmt.iter, Point(frame, link))
+            return self.unpack(stmt.target, name, iteration.elements(self, source, ("in", stmt.at)))
+
+        return self.remember(key, compute)
+
+    def unpack(self, target: Expr, name: str, alts: list[Alt]) -> list[Alt]:
+        """The part of a value that ``name`` gets when the value is assigned to ``target``."""
+        if dotted(target) == name:
+            return alts
+        if isinstance(target, forms.Star):
+            return self.unpack(target.value, name, alts)
+        if not isinstance(target, forms.Sequence):
+            return [Alt(UNKNOWN, ANY)]
+        star = next((at for at, item in enumerate(target.items) if isinstance(item, forms.Star)), None)
+        for at, item in enumerate(target.items):
+            if name in target_names(item):
+                number = at if star is None or at < star else at - len(target.items)
+                if isinstance(item, forms.Star):
+                    return self.unpack(item, name, self.bind(alts, lambda value: iteration.rest(self, value)))
+                return self.unpack(item, name, self.bind(alts, lambda value: iteration.item(self, value, number)))
+        return [Alt(UNKNOWN, ANY)]
+
+    # -- guards
+
+    def guards(self, link: Link, frame: Frame) -> list[World]:
+        """The worlds in which control reaches a statement, within its function."""
+        key = (link, frame)
+        if key in self._guards:
+            return self._guards[key] or [ANY]
+        self._guards[key] = None
+        worlds = [ANY]
+        here: Link | None = link
+        while here is not None:
+            for earlier in here.block[: here.index]:
+                if isinstance(earlier.stmt, forms.If):
+                    worlds = self._passing(earlier, frame, worlds)
+            parent = here.parent
+            if parent is not None:
+                worlds = self._entering(parent, here.slot, frame, worlds)
+            here = parent
+        self._guards[key] = worlds
+        return worlds
+
+    def _passing(self, link: Link, frame: Frame, worlds: list[World]) -> list[World]:
+        """After ``if test: return``, the test was false."""
+        leaves = [slot for slot, links in link.blocks.items() if any(inner.leaves for inner in links)]
+        if len(leaves) != 1:
+            return worlds
+        wanted = leaves == ["orelse"]
+        return self._where(link, wanted, frame, worlds)
+
+    def _entering(self, parent: Link, slot: str, frame: Frame, worlds: list[World]) -> list[World]:
+        stmt = parent.stmt
+        if isinstance(stmt, forms.If):
+            return self._where(parent, slot == "body", frame, worlds)
+        if isinstance(stmt, forms.Try) and slot.startswith("handler"):
+            key, choice = ("try", stmt.at, frame), int(slot.removeprefix("handler "))
+        elif isinstance(stmt, forms.Match):
+            key, choice = ("match", stmt.at, frame), int(slot.removeprefix("case "))
+        else:
+            return worlds
+        return [both for world in worlds if (both := world.assume(key, choice)) is not None]
+
+    def _where(self, link: Link, wanted: bool, frame: Frame, worlds: list[World]) -> list[World]:
+        assert isinstance(link.stmt, (forms.If,))
+        truths = conditions.truth(self, link.stmt.test, Point(frame, link))
+        out: list[World] = []
+        for world in worlds:
+            for truth, other in truths:
+                both = world.merge(other) if truth == wanted else None
+                if both is not None and both not in out:
+                    out.append(both)
+        return out[:8]
+
+
+def normal(alts: list[Alt]) -> list[Alt]:
+    """Without repetitions, bounded, and without worlds that make no difference."""
+    out = list(dict.fromkeys(alts))
+    if len(out) > 1 and all(alt.value == out[0].value for alt in out[1:]):
+        common = set(out[0].world.choices.items())
+        for alt in out[1:]:
+            common &= alt.world.choices.items()
+        out = [Alt(out[0].value, World(dict(common)))]
+    return out[:MAX_ALTS]
+
+
+def _assuming(alts: Iterable[Alt], key: Hashable, choice: Hashable) -> list[Alt]:
+    out = []
+    for value, world in alts:
+        both = world.assume(key, choice)
+        if both is not None:
+            out.append(Alt(value, both))
+    return out
+
+
+def _walruses(expr: Expr, name: str) -> Iterable[forms.Walrus]:
+    from dlcheck.model.scopes import descend
+
+    return (node for node in descend(expr) if isinstance(node, forms.Walrus) and dotted(node.target) == name)
+
+
+# -- one function for each kind of expression
+
+
+def _unknown(ev: Evaluator, expr: Expr, point: Point) -> list[Alt]:
+    return ev.unknown_at(expr, point)
+
+
+def _name(ev: Evaluator, expr: forms.Name, point: Point) -> list[Alt]:
+    return ev.name(expr.id, point)
+
+
+def _attr(ev: Evaluator, expr: forms.Attr, point: Point) -> list[Alt]:
+    return attributes.attribute(ev, expr, point)
+
+
+def _sub(ev: Evaluator, expr: forms.Sub, point: Point) -> list[Alt]:
+    values = ev.eval(expr.value, point)
+    if isinstance(expr.index, (forms.Slice, forms.Sequence)):
+        return ev.bind(values, lambda value: iteration.sliced(ev, value, expr, point))
+    return ev.bind(values, lambda value: iteration.subscript(ev, value, expr, point))
+
+
+def _call(ev: Evaluator, expr: forms.Call, point: Point) -> list[Alt]:
+    return calling.call(ev, expr, point)
+
+
+def _sequence(ev: Evaluator, expr: forms.Sequence, point: Point) -> list[Alt]:
+    open_ = any(isinstance(item, forms.Star) for item in expr.items)
+    items = tuple(Thunk(item, point) for item in expr.items if not isinstance(item, forms.Star))
+    return [Alt(Many(expr.kind, items, open_), ANY)]
+
+
+def _dict(ev: Evaluator, expr: forms.Dict, point: Point) -> list[Alt]:
+    alts: list[Alt] = [Alt(Mapping(()), ANY)]
+    for entry in expr.entries:
+        alts = normal(ev.bind(alts, lambda old, entry=entry: _with_entry(ev, old, entry, point)))  # type: ignore[misc]
+    return alts
+
+
+def _with_entry(ev: Evaluator, old: Value, entry: forms.Entry, point: Point) -> list[Alt]:
+    assert isinstance(old, Mapping)
+    if entry.key is None:
+        return ev.bind(ev.eval(entry.value, point), lambda other: [Alt(calling.joined(old, other), ANY)])
+
+    def put(key: Value) -> list[Alt]:
+        if isinstance(key, Const):
+            return [Alt(Mapping((*old.entries, (key.value, Thunk(entry.value, point))), old.open), ANY)]
+        return [Alt(Mapping(old.entries, True), ANY)]
+
+    return ev.bind(ev.eval(entry.key, point), put)
+
+
+def _comp(ev: Evaluator, expr: forms.Comp, point: Point) -> list[Alt]:
+    return [Alt(Elements(expr, point, (point.module.name, expr.at, point.frame)), ANY)]
+
+
+def _lambda(ev: Evaluator, expr: forms.Lambda, point: Point) -> list[Alt]:
+    return [Alt(LambdaFunc(expr, (point.module.name, expr.at, point.frame), point), ANY)]
+
+
+def _if_exp(ev: Evaluator, expr: forms.IfExp, point: Point) -> list[Alt]:
+    out: list[Alt] = []
+    for truth, world in conditions.truth(ev, expr.test, point):
+        for value, other in ev.eval(expr.body if truth else expr.orelse, point):
+            both = world.merge(other)
+            if both is not None:
+                out.append(Alt(value, both))
+    return out or ev.unknown_at(expr, point)
+
+
+def _bool(ev: Evaluator, expr: forms.Bool, point: Point) -> list[Alt]:
+    """``a or b``: the value of one of the two, as the first one's truth decides."""
+    out: list[Alt] = []
+    for value, world in ev.eval(expr.left, point):
+        for truth, other in conditions.truth_of(ev, value, (point.module.name, expr.left.at, point.frame)):
+            both = world.merge(other)
+            if both is None:
+                continue
+            if truth == (expr.op == "or"):
+                out.append(Alt(value, both))
+            else:
+                out += [
+                    Alt(right, joint) for right, third in ev.eval(expr.right, point) if (joint := both.merge(third))
+                ]
+    return out or ev.unknown_at(expr, point)
+
+
+def _not(ev: Evaluator, expr: forms.Unary, point: Point) -> list[Alt]:
+    if expr.op == "not":
+        return [Alt(Const(truth), world) for truth, world in conditions.truth(ev, expr, point)]
+    return ev.bind(ev.eval(expr.value, point), lambda value: calling.unary(expr, value, point))
+
+
+def _compare(ev: Evaluator, expr: forms.Compare, point: Point) -> list[Alt]:
+    return [Alt(Const(truth), world) for truth, world in conditions.truth(ev, expr, point)]
+
+
+def _binary(ev: Evaluator, expr: forms.Binary, point: Point) -> list[Alt]:
+    return ev.bind(
+        ev.eval(expr.left, point),
+        lambda left: ev.bind(ev.eval(expr.right, point), lambda right: calling.binary(expr, left, right, point)),
+    )
+
+
+def _walrus(ev: Evaluator, expr: forms.Walrus, point: Point) -> list[Alt]:
+    return ev.eval(expr.value, point)
+
+
+def _await(ev: Evaluator, expr: forms.Await, point: Point) -> list[Alt]:
+    return ev.eval(expr.value, point)
+
+
+def _fstring(ev: Evaluator, expr: forms.FString, point: Point) -> list[Alt]:
+    text = ""
+    for part in expr.parts:
+        values = [alt.value for alt in ev.eval(part, point)]
+        if len(values) != 1 or not isinstance(values[0], Const) or values[0].free is not None:
+            if text:  # what it begins with still tells a device, such as f"cuda:{rank}"
+                return [Alt(Made(f"text:{text}", None, (point.module.name, expr.at, point.frame)), ANY)]
+            return ev.unknown_at(expr, point)
+        text += str(values[0].value)
+    return [Alt(Const(text), ANY)]
+
+
+_EVALUATE: dict[type, Callable[..., Any]] = {
+    forms.Name: _name, forms.Attr: _attr, forms.Sub: _sub, forms.Call: _call, forms.Sequence: _sequence,
+    forms.Dict: _dict, forms.Comp: _comp, forms.Lambda: _lambda, forms.IfExp: _if_exp, forms.Bool: _bool,
+    forms.Unary: _not, forms.Compare: _compare, forms.Binary: _binary, forms.Walrus: _walrus,
+    forms.Await: _await, forms.FString: _fstring,
+}  # fmt: skip
+

@@ -1,0 +1,352 @@
+"""What a dataset's constructor keeps on ``self``: open handles, and whole data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from dlcheck.facts import forms
+from dlcheck.model import calling, library
+from dlcheck.model.attributes import frame_of_method
+from dlcheck.model.scopes import Link, Module, Scope, Store, children, descend, dotted, expressions, target_names
+from dlcheck.model.values import (
+    Const,
+    Elements,
+    External,
+    Frame,
+    Made,
+    Many,
+    Mapping,
+    Point,
+    Value,
+)
+from dlcheck.model.workers import WorkerCode, code_from
+from dlcheck.model.worlds import ANY, World
+
+if TYPE_CHECKING:
+    from dlcheck.model.datasets import DatasetClass
+    from dlcheck.model.evaluate import Evaluator
+
+_STATE = ("__getstate__", "__reduce__", "__reduce_ex__", "__setstate__")
+_PER_PROCESS = frozenset({"get_worker_info", "worker_info", "getpid", "current_process"})
+
+# What gives the same data in another form.
+_CONVERSIONS = frozenset(
+    {"numpy.array", "numpy.asarray", "numpy.ascontiguousarray", "numpy.float32", "numpy.stack", "numpy.concatenate",
+     "torch.from_numpy", "torch.tensor", "torch.as_tensor", "torch.Tensor", "torch.FloatTensor", "torch.LongTensor",
+     "torch.stack", "torch.cat", "numpy.squeeze", "numpy.expand_dims", "numpy.transpose"}
+)  # fmt: skip
+
+
+class Handle(NamedTuple):
+    """A handle that the constructor opens and the workers use."""
+
+    kind: Literal["file", "connection"]
+    path: str  # of the library function that opens it
+    attribute: str
+    module: Module
+    at: int  # the opening call
+    link: Link
+    world: World
+
+
+class Kept(NamedTuple):
+    """Whole data that the constructor reads and keeps.
+
+    ``kind``: "files" decoded one by one, Python "objects", or one "array".
+    """
+
+    kind: Literal["files", "objects", "array"]
+    what: str
+    module: Module
+    at: int  # the statement
+    link: Link
+    world: World
+
+
+def construction_code(dataset: DatasetClass) -> WorkerCode:
+    """What runs when a dataset is built."""
+    project = dataset.project
+    init = dataset.init
+    frames = [] if init is None else [frame_of_method(project.evaluator, dataset.instance, init)]
+    return code_from(project, frames)
+
+
+def _kept_stores(dataset: DatasetClass) -> Iterator[tuple[Store, Frame]]:
+    """The assignments ``self.name = ...`` that the constructor runs."""
+    lineage = dataset.project.lineage(dataset.cls)
+    for frame, _ in dataset.construction_code.frames:
+        if frame.scope.owner in lineage:
+            own = frame.scope.function.params[0].name if frame.scope.function.params else ""
+            for store in frame.scope.module.stores:
+                if store.link.scope is frame.scope and dotted(store.target.value) == own:
+                    yield store, frame
+
+
+# -- handles
+
+
+def handles(dataset: DatasetClass) -> list[Handle]:
+    """The handles that workers inherit from the constructor."""
+    project = dataset.project
+    if any(project.method(dataset.cls, name) is not None for name in _STATE):
+        return []
+    code = dataset.worker_code
+    if code.mentions(_PER_PROCESS):
+        return []
+    ev = project.evaluator
+    stored: list[tuple[str, Made, World]] = []
+    for store, frame in _kept_stores(dataset):
+        if store.value is None or code.stores_attribute(store.target.name):
+            continue
+        if isinstance(store.link.stmt, forms.With):
+            continue
+        for value, world in ev.eval(store.value, Point(frame, store.link)):
+            for made, other in _made_inside(ev, value):
+                for guard in ev.guards(store.link, frame):
+                    both = world.merge(other)
+                    joint = both.merge(guard) if both is not None else None
+                    if joint is not None:
+                        stored.append((store.target.name, made, joint))
+    return list(_used(dataset, stored))
+
+
+def _made_inside(ev: Evaluator, value: Value) -> Iterator[tuple[Made, World]]:
+    """What a library made, also as the items of a list or dict."""
+    if isinstance(value, Made):
+        yield value, ANY
+    elif isinstance(value, Elements):
+        inner = value.point.module.inners.get(value.form.at)
+        for found, world in ev.eval(value.form.value, Point(value.point.frame, value.point.link, inner)):
+            if isinstance(found, Made):
+                yield found, world
+    elif isinstance(value, (Many, Mapping)):
+        thunks = value.items if isinstance(value, Many) else tuple(thunk for _, thunk in value.entries)
+        for thunk in thunks[:6]:
+            for found, world in ev.force(thunk):
+                if isinstance(found, Made):
+                    yield found, world
+
+
+def _used(dataset: DatasetClass, stored: list[tuple[str, Made, World]]) -> Iterator[Handle]:
+    for name, made, world in stored:
+        kind = _handle_kind(dataset.project.evaluator, made)
+        if kind is None or made.args is None or made.args.call is None or made.args.point is None:
+            continue
+        root = _root(made.path)
+        if made.path != root and any(other.path == root for _, other, _ in stored):
+            continue  # the handle itself is kept, too, and speaks for its parts
+        parts = {other for other, value, _ in stored if value.path.startswith(root) and not value.path.endswith(("[:]", "()"))}
+        if any(dataset.worker_code.reads_attribute(dataset.cls, part) for part in parts | {name}):
+            point = made.args.point
+            yield Handle(kind, root, name, point.module, made.args.call.at, point.link, world)
+
+
+def _root(path: str) -> str:
+    """The function that opened what ``path`` is part of."""
+    root = path.partition("()")[0]
+    while root.endswith("[]"):
+        root = root.removesuffix("[]")
+    return root
+
+
+def _handle_kind(ev: Evaluator, made: Made) -> Literal["file", "connection"] | None:
+    if made.path.endswith("[:]"):
+        return None
+    root = _root(made.path)
+    rest = made.path.removeprefix(root)
+    if root == "numpy.load":
+        return "file" if rest == "" and _is_archive(ev, made) else None
+    kind = library.HANDLES.get(root)
+    if kind is None:
+        return None
+    if rest and not (set(rest.split("[]")) <= {""} or rest in ("().cursor", "().begin", "().open", "().session")):
+        return None  # something read from it: data, not a handle
+    return "file" if kind == "file" else "connection"
+
+
+def _is_archive(ev: Evaluator, made: Made) -> bool:
+    first = calling.positional(made.args, 0) if made.args is not None else None
+    return first is not None and any(
+        isinstance(alt.value, Const) and str(alt.value.value).endswith(".npz") for alt in ev.force(first)
+    )
+
+
+# -- whole data
+
+
+def kept_data(dataset: DatasetClass) -> list[Kept]:
+    """The data that the constructor reads whole; empty where samples are read one by one later."""
+    if any(_reads_a_file(call.path) for call in dataset.worker_code.calls):
+        return []  # what the constructor read is a manifest
+    return [*_bulk(dataset), *_in_loops(dataset)]
+
+
+def _reads_a_file(path: str) -> bool:
+    return library.canonical(path) in library.DECODERS or path.rpartition(".")[2] in library.READING_METHODS and "()" in path
+
+
+def _bulk(dataset: DatasetClass) -> Iterator[Kept]:
+    ev = dataset.project.evaluator
+    for store, frame in _kept_stores(dataset):
+        if store.value is None or not dataset.worker_code.reads_attribute(dataset.cls, store.target.name):
+            continue
+        for value, world in ev.eval(store.value, Point(frame, store.link)):
+            for path, kind in _bulk_source(ev, value, 0):
+                for guard in ev.guards(store.link, frame):
+                    both = world.merge(guard)
+                    if both is not None:
+                        yield Kept(kind, path, store.link.scope.module, store.link.stmt.at, store.link, both)
+
+
+def _bulk_source(ev: Evaluator, value: Value, depth: int) -> Iterator[tuple[str, Literal["objects", "array"]]]:
+    """The whole-file reader that a value comes from, and what kind of data it gives."""
+    path = value.path if isinstance(value, (Made, External)) else ""
+    if not path or depth > 4:
+        return
+    root = _root(path)
+    args = value.args if isinstance(value, Made) else None
+    if isinstance(value, Made) and root in _CONVERSIONS and args is not None and args.positional:
+        for alt in ev.force(args.positional[0][0]):
+            for path, _ in _bulk_source(ev, alt.value, depth + 1):
+                yield path, "array"
+        return
+    if root == "h5py.File" and path.endswith("[:]"):
+        yield "h5py.File(...)[...][:]", "array"
+    elif root in ("builtins.open", "io.open") and path.endswith((".read", ".readlines")):
+        yield "open(...)." + path.rpartition(".")[2], "array" if path.endswith(".read") else "objects"
+    elif root in library.BULK_READERS:
+        if root == "numpy.load" and args is not None and _is_memory_map(ev, args):
+            return
+        if root == "numpy.load" and isinstance(value, Made) and _is_archive(ev, value) and path == root:
+            return
+        yield root, "objects" if library.BULK_READERS[root] == "objects" else "array"
+
+
+def _is_memory_map(ev: Evaluator, args: calling.Arguments) -> bool:
+    mode = calling.argument(args, "mmap_mode", 1) or calling.keyword(args, "mmap")
+    return mode is not None and not all(isinstance(alt.value, Const) and not alt.value.value for alt in ev.force(mode))
+
+
+# -- files read one by one, in a loop of the constructor
+
+
+def _in_loops(dataset: DatasetClass) -> Iterator[Kept]:
+    for frame, world in dataset.construction_code.frames:
+        scope = frame.scope
+        reads = [
+            call for call in dataset.construction_code.calls
+            if call.site.scope is scope and _decodes(call.path) and call.call.args
+        ]  # fmt: skip
+        for call in reads:
+            found = _kept_by_loop(dataset, scope, call.site.link, call.call)
+            if found is not None:
+                what = call.path.removeprefix("builtins.").removeprefix("PIL.")
+                yield Kept("files", what, scope.module, found.stmt.at, found, world)
+
+
+def _decodes(path: str) -> bool:
+    path = library.canonical(path)
+    return path in library.DECODERS - {"builtins.open", "json.load", "yaml.safe_load", "requests.get", "gzip.open", "zipfile.ZipFile", "tarfile.open", "wave.open"}
+
+
+def _kept_by_loop(dataset: DatasetClass, scope: Scope, link: Link, read: forms.Call) -> Link | None:
+    """The statement that keeps what is read in each round, if any does."""
+    comp = _comprehension_around(link, read)
+    if comp is not None:
+        targets = {name for clause in comp.clauses for name in target_names(clause.target)}
+        return link if _mentions(read, targets) and _lands_on_self(dataset, scope, link) else None
+    loop = next((outer for outer in link.outer() if isinstance(outer.stmt, forms.For)), None)
+    if loop is None or not isinstance(loop.stmt, forms.For):
+        return None
+    body = list(_inside(loop))
+    varying = set(target_names(loop.stmt.target)) | {name for inner in body for name in inner.changes if "." not in name}
+    if not _mentions(read, varying):
+        return None
+    read_names = _derived(body, read)
+    for inner in body:
+        if _keeps(inner, read_names, read) and _lands_on_self(dataset, scope, inner):
+            return inner
+    return None
+
+
+def _inside(loop: Link) -> Iterator[Link]:
+    todo = [inner for block in loop.blocks.values() for inner in block]
+    while todo:
+        link = todo.pop(0)
+        yield link
+        todo.extend(inner for block in link.blocks.values() for inner in block)
+
+
+def _comprehension_around(link: Link, read: forms.Call) -> forms.Comp | None:
+    for root in expressions(link.stmt):
+        for expr in descend(root):
+            if isinstance(expr, forms.Comp) and any(inner is read for inner in descend(expr.value)):
+                return expr
+    return None
+
+
+def _mentions(expr: forms.Expr, names: set[str]) -> bool:
+    return any(isinstance(inner, forms.Name) and inner.id in names for inner in descend(expr))
+
+
+def _derived(body: list[Link], read: forms.Call) -> set[str]:
+    """The local names that hold what was read, or something made of it."""
+    names: set[str] = set()
+    for link in body:
+        stmt = link.stmt
+        if isinstance(stmt, forms.With):
+            for item in stmt.items:
+                if item.target is not None and _holds(item.value, names, read):
+                    names.update(target_names(item.target))
+        if isinstance(stmt, forms.Assign) and _holds(stmt.value, names, read):
+            names.update(name for target in stmt.targets for name in target_names(target) if "." not in name)
+    return names
+
+
+def _holds(expr: forms.Expr, names: set[str], read: forms.Call) -> bool:
+    """Whether an expression has the data itself in it, not only its size or shape."""
+    if isinstance(expr, forms.Attr) and expr.name in ("shape", "size", "width", "height", "dtype", "ndim", "filename"):
+        return False
+    if isinstance(expr, forms.Call) and dotted(expr.func) in ("len", "int", "float", "str", "bool"):
+        return False
+    if expr is read or isinstance(expr, forms.Name) and expr.id in names:
+        return True
+    return any(_holds(child, names, read) for child in children(expr))
+
+
+def _keeps(link: Link, names: set[str], read: forms.Call) -> bool:
+    """``list.append(data)``, ``d[key] = data``."""
+    stmt = link.stmt
+    if isinstance(stmt, forms.Do) and isinstance(stmt.value, forms.Call) and isinstance(stmt.value.func, forms.Attr):
+        if stmt.value.func.name in ("append", "extend", "add", "update", "insert"):
+            return any(_holds(arg.value, names, read) for arg in stmt.value.args)
+    if isinstance(stmt, forms.Assign) and any(isinstance(target, forms.Sub) for target in stmt.targets):
+        return _holds(stmt.value, names, read)
+    if isinstance(stmt, forms.AugAssign):
+        return _holds(stmt.value, names, read) and isinstance(stmt.value, forms.Sequence)
+    return False
+
+
+def _lands_on_self(dataset: DatasetClass, scope: Scope, link: Link) -> bool:
+    """Whether what a statement fills is an attribute that samples are made of."""
+    own = scope.function.params[0].name if scope.function.params else "self"
+    filled = link.changes
+    attributes = {name.split(".")[1] for name in filled if name.startswith(f"{own}.")}
+    local = {name for name in filled if "." not in name}
+    for store in scope.module.stores:
+        if store.link.scope is scope and dotted(store.target.value) == own and store.value is not None:
+            if _mentions(store.value, local):
+                attributes.add(store.target.name)
+    if any(_mentions(value, local) for value in _returned(scope)):
+        # A helper that returns what it read: its caller stores it.
+        attributes |= {store.target.name for store, _ in _kept_stores(dataset)}
+    return any(dataset.worker_code.reads_attribute(dataset.cls, name) for name in attributes)
+
+
+def _returned(scope: Scope) -> Iterator[forms.Expr]:
+    for link in scope.returns:
+        if isinstance(link.stmt, forms.Return) and link.stmt.value is not None:
+            yield link.stmt.value
+
+

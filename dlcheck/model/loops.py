@@ -1,0 +1,286 @@
+"""Loops over loaders: which loader a loop iterates, and how often that happens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from dlcheck.facts import forms
+from dlcheck.model.iteration import elements
+from dlcheck.model.scopes import Inner, Link, Module, Scope, Site, dotted, last_name
+from dlcheck.model.values import (
+    Alt,
+    Batch,
+    Const,
+    Frame,
+    Func,
+    Iterating,
+    LoaderRef,
+    Managed,
+    Many,
+    Point,
+    Value,
+)
+from dlcheck.model.worlds import ANY, World
+
+if TYPE_CHECKING:
+    from dlcheck.model.evaluate import Evaluator
+    from dlcheck.model.project import Project
+
+MAX_CHAIN = 6
+
+
+@dataclass(eq=False)
+class BatchLoop:
+    """A loop whose rounds get batches of a loader.
+
+    ``direct`` where the loop itself iterates the loader; else it takes what such a loop yields.
+    """
+
+    project: Project
+    ref: LoaderRef
+    link: Link
+    inner: Inner | None
+    world: World
+    direct: bool
+    framework: str = ""
+    through: tuple[str, ...] = ()
+
+    @property
+    def module(self) -> Module:
+        return self.link.scope.module
+
+    @property
+    def head(self) -> int:
+        """The node of the loop's first line."""
+        return getattr(self.link.stmt, "head", self.link.stmt.at)
+
+    def trains(self) -> bool:
+        """Whether ``.backward()`` is called in the loop, or in what the loop calls."""
+        return any(last_name(call.func) == "backward" for call in calls_within(self.project, self.link))
+
+    def repeated_by(self) -> list[Link]:
+        """The loops that iterate the loader anew: around this loop, not around its constructor."""
+        ev = self.project.evaluator
+        around = [*enclosing_loops(self.project, self.link, self.inner, self.world)]
+        built = set(loops_of_constructor(self.project, self.ref, self.world))
+        return [
+            link for link in around if link not in built and not self._chooses(link) and not runs_once(ev, link)
+        ]
+
+    def _chooses(self, link: Link) -> bool:
+        """Whether a loop goes over loaders: each of its rounds takes another one."""
+        return isinstance(link.stmt, forms.For) and ("in", link.stmt.at) in self.world.choices
+
+
+@dataclass(eq=False)
+class NextCall:
+    """``next(iter(loader))``."""
+
+    project: Project
+    ref: LoaderRef
+    site: Site
+    world: World
+    framework: str
+
+    def repeated_by(self) -> list[Link]:
+        ev = self.project.evaluator
+        around = enclosing_loops(self.project, self.site.link, self.site.inner, self.world)
+        built = set(loops_of_constructor(self.project, self.ref, self.world))
+        return [link for link in around if link not in built and not runs_once(ev, link)]
+
+
+def source_of(value: Value) -> tuple[LoaderRef, tuple[str, ...], str] | None:
+    """The loader that iterating a value iterates, and through what."""
+    kinds: tuple[str, ...] = ()
+    framework = ""
+    while True:
+        if isinstance(value, LoaderRef):
+            return value, kinds, framework
+        if isinstance(value, Managed):
+            value, framework = value.value, value.framework
+        elif isinstance(value, Iterating) and value.of and value.kind not in ("items", "values"):
+            kinds = (*kinds, value.kind)
+            value = value.of[0]
+        else:
+            return None
+
+
+def sources_of(value: Value) -> Iterator[tuple[LoaderRef, tuple[str, ...], str]]:
+    """All loaders that iterating a value iterates: ``zip(a, b)`` has several."""
+    if isinstance(value, Iterating) and value.kind in ("zip", "chain", "enumerate"):
+        for part in value.of:
+            for ref, kinds, framework in sources_of(part):
+                yield ref, (value.kind, *kinds), framework
+        return
+    found = source_of(value)
+    if found is not None:
+        yield found
+
+
+def batch_loops(project: Project) -> Iterator[BatchLoop]:
+    """Every loop of the loaded modules that gets batches of a loader."""
+    for module in project.loaded():
+        for link in module.loops:
+            if isinstance(link.stmt, forms.For):
+                yield from _loops_at(project, link.stmt.iter, link, None, ("in", link.stmt.at))
+        for site in module.comps:
+            comp = site.expr
+            assert isinstance(comp, forms.Comp)
+            yield from _loops_at(project, comp.clauses[0].iter, site.link, site.inner, ("in", comp.clauses[0].at))
+        for function in module.functions:
+            for site in function.yields:
+                expr = site.expr
+                if isinstance(expr, forms.Yield) and expr.delegates and expr.value is not None:
+                    yield from _loops_at(project, expr.value, site.link, site.inner, ("in", expr.at))
+
+
+def _loops_at(
+    project: Project, expr: forms.Expr, link: Link, inner: Inner | None, key: tuple[str, int]
+) -> Iterator[BatchLoop]:
+    if _uninteresting(expr):
+        return
+    ev = project.evaluator
+    ev.fresh()
+    point = project.point(Site(expr, link, inner))
+    for value, world in ev.eval(expr, point):
+        found = list(sources_of(value))
+        for ref, kinds, framework in found:
+            yield BatchLoop(project, ref, link, inner, world, "iter" not in kinds, framework, kinds)
+        if not found:
+            for batch, other in _batches(ev, elements(ev, [Alt(value, ANY)], key)):
+                both = world.merge(other)
+                if both is not None:
+                    yield BatchLoop(project, batch.loader, link, inner, both, False, batch.managed)
+
+
+def _uninteresting(expr: forms.Expr) -> bool:
+    return isinstance(expr, forms.Const) or isinstance(expr, forms.Call) and dotted(expr.func) == "range"
+
+
+def _batches(ev: Evaluator, alts: list[Alt]) -> Iterator[tuple[Batch, World]]:
+    for value, world in alts:
+        if isinstance(value, Batch) and not value.part:
+            yield value, world
+        elif isinstance(value, Many):
+            for thunk in value.items[:3]:
+                for inner, other in ev.force(thunk):
+                    both = world.merge(other)
+                    if isinstance(inner, Batch) and not inner.part and both is not None:
+                        yield inner, both
+
+
+def next_calls(project: Project) -> Iterator[NextCall]:
+    """Every ``next(iter(loader))``."""
+    ev = project.evaluator
+    for module in project.loaded():
+        for site in module.calls:
+            call = site.expr
+            assert isinstance(call, forms.Call)
+            if dotted(call.func) != "next" or not call.args:
+                continue
+            inner = call.args[0].value
+            if isinstance(inner, forms.Call) and last_name(inner.func) in ("iter", "__iter__"):
+                ev.fresh()
+                for value, world in ev.eval(inner, project.point(site)):
+                    found = source_of(value)
+                    if found is not None:
+                        yield NextCall(project, found[0], site, world, found[2])
+
+
+# -- how often
+
+
+def enclosing_loops(
+    project: Project, link: Link, inner: Inner | None, world: World, depth: int = 0, seen: tuple[Scope, ...] = ()
+) -> Iterator[Link]:
+    """The loops that run a statement again: around it, or around a call of its function."""
+    child = link
+    for outer in link.outer():
+        if isinstance(outer.stmt, (forms.For, forms.While)) and child.slot == "body":
+            yield outer
+        child = outer
+    scope = link.scope
+    if scope.kind != "function" or depth >= MAX_CHAIN or scope in seen:
+        return
+    chosen = world.get(("call", scope.module.name, scope.qualified))
+    for args, point in project.callers(scope):
+        site = (point.module.name, args.call.at if args.call is not None else 0)
+        if chosen is None or site == chosen:
+            yield from enclosing_loops(project, point.link, point.inner, world, depth + 1, (*seen, scope))
+
+
+def loops_of_constructor(project: Project, ref: LoaderRef, world: World) -> Iterator[Link]:
+    """The loops in whose rounds a loader is built anew."""
+    frame: Frame | None = ref.point.frame
+    link = ref.point.link
+    while frame is not None:
+        child = link
+        for outer in link.outer():
+            if isinstance(outer.stmt, (forms.For, forms.While)) and child.slot == "body":
+                yield outer
+            child = outer
+        if frame.site is None:
+            if frame.scope.kind == "function":
+                yield from _loops_around_callers(project, frame.scope, world)
+            return
+        link, frame = frame.site.link, frame.site.frame
+
+
+def _loops_around_callers(project: Project, scope: Scope, world: World) -> Iterator[Link]:
+    chosen = world.get(("call", scope.module.name, scope.qualified))
+    for args, point in project.callers(scope):
+        site = (point.module.name, args.call.at if args.call is not None else 0)
+        if chosen is None or site == chosen:
+            yield from enclosing_loops(project, point.link, point.inner, world, 1, (scope,))
+
+
+def runs_once(ev: Evaluator, link: Link) -> bool:
+    """Whether a loop is known to run at most one round."""
+    stmt = link.stmt
+    if isinstance(stmt, forms.While):
+        return bool(link.blocks["body"]) and _breaks(link.blocks["body"][-1])
+    if not isinstance(stmt, forms.For) or not isinstance(stmt.iter, forms.Call) or last_name(stmt.iter.func) != "range":
+        return False
+    if len(stmt.iter.args) != 1:
+        return False
+    point = Point(_frame(ev, link.scope), link)
+    values = list(ev.values(stmt.iter.args[0].value, point))
+    return all(isinstance(value, Const) and isinstance(value.value, int) and value.value <= 1 and value.free is None for value in values)
+
+
+def _breaks(link: Link) -> bool:
+    return isinstance(link.stmt, (forms.Return, forms.Raise)) or isinstance(link.stmt, forms.Jump) and link.stmt.kind == "break"
+
+
+def _frame(ev: Evaluator, scope: Scope) -> Frame:
+    return ev.any_frame(scope) if scope.kind == "function" else ev.frame(scope)
+
+
+def calls_within(project: Project, link: Link, depth: int = 0, seen: set[Scope] | None = None) -> Iterator[forms.Call]:
+    """The calls inside a statement, and inside the project's functions that they call."""
+    seen = set() if seen is None else seen
+    for site in link.scope.module.calls_in(link):
+        call = site.expr
+        assert isinstance(call, forms.Call)
+        yield call
+        if depth >= 3:
+            continue
+        for scope in called_scopes(project, site):
+            if scope not in seen:
+                seen.add(scope)
+                for inner in scope.body:
+                    yield from calls_within(project, inner, depth + 1, seen)
+
+
+def called_scopes(project: Project, site: Site) -> Iterator[Scope]:
+    """The project's functions that a call can mean."""
+    call = site.expr
+    assert isinstance(call, forms.Call)
+    if not isinstance(call.func, (forms.Name, forms.Attr)):
+        return
+    for value in project.evaluator.values(call.func, project.point(site)):
+        if isinstance(value, Func):
+            yield value.scope
+

@@ -1,0 +1,593 @@
+"""All modules of a project, linked: imports, classes, callers, command-line options."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from dlcheck.facts import Unreadable, extract, forms
+from dlcheck.model import calling, library, settings
+from dlcheck.model.datasets import DatasetClass
+from dlcheck.model.evaluate import Evaluator
+from dlcheck.model.frameworks import mark_managed
+from dlcheck.model.loaders import Loader, built_loaders
+from dlcheck.model.loops import BatchLoop, NextCall, batch_loops, next_calls
+from dlcheck.model.scopes import Link, Module, Scope, Site, Store, last_name
+from dlcheck.model.targets import Targets
+from dlcheck.model.transfers import Transfer, transfers
+from dlcheck.model.values import (
+    Alt,
+    Arguments,
+    Batch,
+    ClassRef,
+    External,
+    Func,
+    Instance,
+    LoaderRef,
+    Many,
+    ModuleRef,
+    Point,
+    Thunk,
+    Unknown,
+    Value,
+)
+from dlcheck.model.worlds import ANY
+
+if TYPE_CHECKING:
+    from dlcheck.facts import ModuleFacts
+    from dlcheck.files import Workspace
+    from dlcheck.source import Source
+
+MAX_EXTRA_MODULES = 400
+MAX_MODULE_BYTES = 1_000_000
+
+# Names that no project's own file stands for, whatever lies beside the script.
+_LIBRARIES = frozenset(sys.stdlib_module_names - {"test", "code", "this"}) | {
+    "torch", "torchvision", "torchaudio", "numpy", "PIL", "cv2", "tqdm", "pandas", "scipy", "sklearn",
+}  # fmt: skip
+
+
+class Project:
+    """The modules of a project and what follows from them.
+
+    ``named`` are the modules that findings are asked for; others are read on demand from the
+    workspace, where a name leads to them.
+    """
+
+    def __init__(self, workspace: Workspace, named: Sequence[tuple[Source, ModuleFacts]], targets: Targets) -> None:
+        self.workspace = workspace
+        self.targets = targets
+        self.modules: dict[str, Module | None] = {}
+        self._calls: dict[str, list[Site]] = defaultdict(list)
+        self._references: dict[str, list[tuple[Site, forms.Arg]]] = defaultdict(list)
+        self._aliases: dict[str, set[str]] = defaultdict(set)
+        self._options: dict[str, list[Site]] = defaultdict(list)
+        self._config: dict[str, list[Store]] = defaultdict(list)
+        self._searched: set[object] = set()
+        self._extra = 0
+        self._callers: dict[Scope, list[tuple[Arguments, Point]] | None] = {}
+        self._lineages: dict[Scope, list[Scope]] = {}
+        self._externals: dict[Scope, list[str]] = {}
+        self._stores: dict[Scope, dict[str, list[Store]]] = {}
+        self._datasets: dict[tuple[Scope, object], DatasetClass] = {}
+        self._methods: dict[tuple[Scope, str], Scope | None] = {}
+        self.evaluator = Evaluator(self)
+        for source, facts in named:
+            self._add(source.file, source, facts, named=True)
+
+    # -- modules
+
+    @property
+    def named_modules(self) -> list[Module]:
+        return [module for module in self.modules.values() if module is not None and module.named]
+
+    def loaded(self) -> list[Module]:
+        return [module for module in self.modules.values() if module is not None]
+
+    def _add(self, file: str, source: Source, facts: ModuleFacts, named: bool) -> Module:
+        is_package = os.path.basename(file) == "__init__.py"
+        module = Module(self._module_name(file), source, facts, named, is_package)
+        self.modules[file] = module
+        self._index(module)
+        return module
+
+    def _module_name(self, file: str) -> str:
+        relative = os.path.relpath(file, self.workspace.root).removesuffix(".py")
+        parts = [part for part in relative.split(os.sep) if part not in ("..", ".")]
+        if parts and parts[-1] == "__init__" and len(parts) > 1:
+            parts.pop()
+        return ".".join(parts)
+
+    def module_at(self, file: str) -> Module | None:
+        """The module of a file, read now if it was not yet; None where that is not possible."""
+        if file in self.modules:
+            return self.modules[file]
+        self.modules[file] = None
+        if self._extra >= MAX_EXTRA_MODULES:
+            return None
+        data = self.workspace.read(file)
+        source = self.workspace.source(file) if data is not None and len(data) <= MAX_MODULE_BYTES else None
+        if source is None:
+            return None
+        self._extra += 1
+        try:
+            facts = extract(source)
+        except Unreadable:
+            return None
+        return self._add(file, source, facts, named=False)
+
+    def _index(self, module: Module) -> None:
+        for site in module.calls:
+            call = site.expr
+            assert isinstance(call, forms.Call)
+            name = last_name(call.func)
+            if name:
+                self._calls[name].append(site)
+            if name == "add_argument":
+                option = settings.option_name(call)
+                if option:
+                    self._options[option].append(site)
+            for arg in call.args:
+                passed = last_name(arg.value)
+                if passed:
+                    self._references[passed].append((site, arg))
+        for stmt, _ in module.imports:
+            assert isinstance(stmt, (forms.Import, forms.ImportFrom))
+            for alias in stmt.aliases:
+                if alias.bound != alias.name:
+                    self._aliases[alias.name.rpartition(".")[2]].add(alias.bound)
+        for store in module.stores:
+            if store.link.scope.kind == "module" and store.value is not None:
+                self._config[store.target.name].append(store)
+
+    # -- imports
+
+    def find_module(self, importer: Module, name: str, level: int) -> Module | None:
+        """The project's module that an import in ``importer`` means."""
+        for folder in self._import_folders(importer, name, level):
+            module = self._module_in(folder, name)
+            if module is not None:
+                return module
+        return None
+
+    def _import_folders(self, importer: Module, name: str, level: int) -> Iterator[str]:
+        folder = os.path.dirname(importer.source.file)
+        if level:
+            for _ in range(level - 1):
+                folder = os.path.dirname(folder)
+            yield folder
+            return
+        if name.partition(".")[0] in _LIBRARIES:
+            return
+        root = self.workspace.root
+        above = [folder]
+        while folder != root and len(folder) > len(root) and len(above) < 12:
+            folder = os.path.dirname(folder)
+            above.append(folder)
+        # A script finds its neighbours first; a module of a package does not see them by plain names.
+        in_package = self.workspace.exists(os.path.join(above[0], "__init__.py"))
+        yield from reversed(above) if in_package else above
+        for extra in ("src", "lib"):
+            yield os.path.join(root, extra)
+
+    def _module_in(self, folder: str, name: str) -> Module | None:
+        base = os.path.join(folder, *name.split(".")) if name else folder
+        for file in (f"{base}.py", os.path.join(base, "__init__.py")):
+            if self.workspace.exists(file):
+                return self.module_at(file)
+        return None
+
+    def imported(self, stmt: forms.Import | forms.ImportFrom, name: str, module: Module) -> list[Alt]:
+        """What an import statement binds to ``name``."""
+        for alias in stmt.aliases:
+            if alias.bound == name:
+                value = self._import(alias, module) if isinstance(stmt, forms.Import) else None
+                if value is None and isinstance(stmt, forms.ImportFrom):
+                    return self._import_from(stmt, alias.name, module)
+                return [Alt(value or Unknown(), ANY)]
+        return [Alt(Unknown(), ANY)]
+
+    def _import(self, alias: forms.Alias, module: Module) -> Value:
+        wanted = alias.name if alias.bound != alias.name.partition(".")[0] else alias.bound
+        found = self.find_module(module, wanted, 0)
+        if found is None and "." in alias.name and wanted == alias.bound:
+            # A package without __init__.py: attributes of the name lead on.
+            return External(wanted)
+        return ModuleRef(found) if found is not None else External(library.canonical(wanted))
+
+    def _import_from(self, stmt: forms.ImportFrom, name: str, module: Module) -> list[Alt]:
+        base = self.find_module(module, stmt.module, stmt.level)
+        if base is not None and base is not module:
+            return self.module_attribute(base, name)
+        inner = f"{stmt.module}.{name}" if stmt.module else name
+        found = self.find_module(module, inner, stmt.level)
+        if found is not None:
+            return [Alt(ModuleRef(found), ANY)]
+        if stmt.level:
+            return [Alt(Unknown(("import", module.name, stmt.at, name)), ANY)]
+        return [Alt(External(library.canonical(inner)), ANY)]
+
+    def module_attribute(self, module: Module, name: str) -> list[Alt]:
+        """``module.name``: a name of the module, or a module below its package."""
+        scope = module.scope
+        if name in scope.names:
+            return self.evaluator.module_name(scope, name)
+        starred = self.star_import(module, name)
+        if starred is not None:
+            return starred
+        if module.is_package:
+            found = self._module_in(os.path.dirname(module.source.file), name)
+            if found is not None:
+                return [Alt(ModuleRef(found), ANY)]
+        return [Alt(Unknown(("name", module.name, name)), ANY)]
+
+    def star_import(self, module: Module, name: str, seen: tuple[Module, ...] = ()) -> list[Alt] | None:
+        """What a star import of ``module`` gives for ``name``."""
+        if module in seen or name.startswith("_"):
+            return None
+        for stmt in reversed(module.stars):
+            base = self.find_module(module, stmt.module, stmt.level)
+            if base is None:
+                if stmt.module in ("torch.utils.data", "torch.utils.data.dataloader") and name in library.TORCH_DATA_NAMES:
+                    return [Alt(External(library.canonical(f"torch.utils.data.{name}")), ANY)]
+                continue
+            if name in base.scope.names:
+                return self.evaluator.module_name(base.scope, name)
+            found = self.star_import(base, name, (*seen, module))
+            if found is not None:
+                return found
+        return None
+
+    def imports_of(self, module: Module) -> set[str]:
+        """Top-level names of the libraries that a module imports."""
+        names = set()
+        for stmt, _ in module.imports:
+            if isinstance(stmt, forms.Import):
+                names.update(alias.name.partition(".")[0] for alias in stmt.aliases)
+            elif isinstance(stmt, forms.ImportFrom) and not stmt.level:
+                names.add(stmt.module.partition(".")[0])
+        return names
+
+    # -- classes
+
+    def lineage(self, cls: Scope) -> list[Scope]:
+        """A class and its bases within the project, nearest first."""
+        if cls not in self._lineages:
+            self._lineages[cls] = [cls]
+            self._externals[cls] = []
+            self._lineages[cls], self._externals[cls] = self._ancestry(cls)
+        return self._lineages[cls]
+
+    def _ancestry(self, cls: Scope) -> tuple[list[Scope], list[str]]:
+        scopes, externals = [cls], []
+        node = cls.node
+        assert isinstance(node, forms.Class) and cls.link is not None
+        outer = self.evaluator.any_frame(cls.parent) if cls.parent and cls.parent.kind == "function" else None
+        frame = outer or self.evaluator.frame(cls.parent or cls)
+        for base in node.bases:
+            if base.name is not None:
+                continue
+            for value in self.evaluator.values(base.value, Point(frame, cls.link)):
+                if isinstance(value, ClassRef) and value.scope is not cls:
+                    scopes += [scope for scope in self.lineage(value.scope) if scope not in scopes]
+                    externals += self.external_bases(value.scope)
+                elif isinstance(value, External):
+                    externals.append(value.path)
+                elif isinstance(value, Unknown):
+                    externals.append("?")
+            if isinstance(base.value, forms.Sub):  # Dataset[T]
+                for value in self.evaluator.values(base.value.value, Point(frame, cls.link)):
+                    if isinstance(value, External):
+                        externals.append(value.path)
+                    elif isinstance(value, ClassRef) and value.scope is not cls:
+                        scopes += [scope for scope in self.lineage(value.scope) if scope not in scopes]
+                        externals += self.external_bases(value.scope)
+        return scopes, list(dict.fromkeys(externals))
+
+    def external_bases(self, cls: Scope) -> list[str]:
+        """The library classes that a class descends from; "?" for one that could not be resolved."""
+        self.lineage(cls)
+        return self._externals[cls]
+
+    def method(self, cls: Scope, name: str) -> Scope | None:
+        """The method ``name`` of a class, from itself or its bases in the project."""
+        key = (cls, name)
+        if key not in self._methods:
+            self._methods[key] = next(
+                (base.functions[name] for base in self.lineage(cls) if name in base.functions), None
+            )
+        return self._methods[key]
+
+    def subclasses(self, cls: Scope) -> list[Scope]:
+        """The loaded classes that descend from ``cls``."""
+        return [
+            other
+            for module in self.loaded()
+            for other in module.classes
+            if other is not cls and cls in self.lineage(other)
+        ]
+
+    def is_loader_class(self, cls: Scope) -> bool:
+        return any(library.loader_class(path) for path in self.external_bases(cls))
+
+    def stores(self, cls: Scope, name: str) -> list[Store]:
+        """The assignments ``self.name = ...`` in the methods of a class and of its bases.
+
+        The nearest class that assigns decides.
+        """
+        for base in self.lineage(cls):
+            found = self._own_stores(base).get(name)
+            if found:
+                return found
+        return []
+
+    def _own_stores(self, cls: Scope) -> dict[str, list[Store]]:
+        if cls not in self._stores:
+            by_name: dict[str, list[Store]] = defaultdict(list)
+            for store in cls.module.stores:
+                method = store.link.scope
+                if method.owner is cls and isinstance(store.target.value, forms.Name):
+                    params = method.function.params
+                    if params and params[0].name == store.target.value.id:
+                        by_name[store.target.name].append(store)
+            self._stores[cls] = dict(by_name)
+        return self._stores[cls]
+
+    def aliases(self, name: str) -> set[str]:
+        """The other names that imports of the loaded modules give to ``name``."""
+        return self._aliases.get(name, set())
+
+    # -- callers
+
+    def callers(self, scope: Scope) -> list[tuple[Arguments, Point]]:
+        """The calls of a function that can be found, each with its arguments and its place."""
+        if scope in self._callers:
+            return self._callers[scope] or []
+        self._callers[scope] = None
+        self._search_callers(scope)
+        found: list[tuple[Arguments, Point]] = []
+        for site in self._sites_calling(scope):
+            self._match_call(scope, site, found)
+        self._passed_on(scope, found)
+        found.sort(key=lambda call: not call[1].module.named)
+        self._callers[scope] = found
+        return found
+
+    def _sites_calling(self, scope: Scope) -> list[Site]:
+        owner = scope.owner
+        names = {scope.name}
+        if scope.name in ("__init__", "__new__", "__post_init__") and owner is not None:
+            names = {owner.name, "__init__", "cls"} | {cls.name for cls in self.subclasses(owner)}
+        for name in tuple(names):
+            names |= self._aliases.get(name, set())
+        names |= {param for param in self._parameters_holding(scope)}
+        return [site for name in sorted(names) for site in self._calls.get(name, ())]
+
+    def _parameters_holding(self, scope: Scope) -> Iterator[str]:
+        """Names of parameters of the project's functions that this function is passed to."""
+        for site, arg in self._references.get(scope.name, ())[:20]:
+            call = site.expr
+            assert isinstance(call, forms.Call)
+            if arg.name is not None:
+                yield arg.name
+            else:
+                for function in self._functions_named(last_name(call.func)):
+                    params = function.function.params
+                    number = call.args.index(arg)
+                    if number < len(params):
+                        yield params[number].name
+
+    def _functions_named(self, name: str) -> Iterable[Scope]:
+        return (function for module in self.loaded() for function in module.functions if function.name == name)
+
+    def _match_call(self, scope: Scope, site: Site, found: list[tuple[Arguments, Point]]) -> None:
+        call = site.expr
+        assert isinstance(call, forms.Call)
+        point = self.point(site)
+        for value in self.evaluator.values(call.func, point):
+            if self._means(value, scope):
+                found.append((calling.arguments(call, point), point))
+                return
+
+    def _means(self, value: Value, scope: Scope) -> bool:
+        if isinstance(value, Func):
+            if value.scope is scope:
+                return True
+            # self.step() of a base class, where a subclass overrides step.
+            owner = scope.owner
+            return (
+                owner is not None
+                and value.scope.name == scope.name
+                and isinstance(value.self_, Instance)
+                and value.self_.key is None
+                and value.scope.owner in self.lineage(owner)
+            )
+        if isinstance(value, ClassRef):
+            return scope.name == "__init__" and self.method(value.scope, "__init__") is scope
+        return False
+
+    def point(self, site: Site) -> Point:
+        """The point of a site, seen by any caller."""
+        scope = site.link.scope
+        frame = self.evaluator.any_frame(scope) if scope.kind == "function" else self.evaluator.frame(scope)
+        return Point(frame, site.link, site.inner)
+
+    def _passed_on(self, scope: Scope, found: list[tuple[Arguments, Point]]) -> None:
+        """``spawn(main, args=(a, b))``, ``Process(target=main, args=(a,))``: calls by another's hand."""
+        for site, arg in self._references.get(scope.name, ())[:20]:
+            call = site.expr
+            assert isinstance(call, forms.Call)
+            given = next((other.value for other in call.args if other.name == "args"), None)
+            spawns = last_name(call.func) in ("spawn", "start_processes")
+            if given is None and spawns and len(call.args) > 1 and call.args[1].name is None:
+                given = call.args[1].value
+            if given is None:
+                continue
+            point = self.point(site)
+            if not any(isinstance(value, Func) and value.scope is scope for value in self.evaluator.values(arg.value, point)):
+                continue
+            many = next((value for value in self.evaluator.values(given, point) if isinstance(value, Many)), None)
+            if many is None:
+                continue
+            thunks = [(thunk, False) for thunk in many.items]
+            if spawns:
+                rank = Thunk(None, None, (Alt(Unknown(("rank", point.module.name, call.at)), ANY),))
+                thunks.insert(0, (rank, False))
+            found.append((Arguments(tuple(thunks), (), (), call, point), point))
+
+    def _search_callers(self, scope: Scope) -> None:
+        """Read the project's files that may call a function: they name it, and its module or class."""
+        module = scope.module
+        stem = os.path.splitext(os.path.basename(module.source.file))[0]
+        if stem == "__init__":
+            stem = os.path.basename(os.path.dirname(module.source.file))
+        if stem in ("", "__main__"):
+            return
+        name = scope.owner.name if scope.owner is not None else scope.name
+        for file in self._mentioning(stem):
+            data = self.workspace.read(file) if file not in self.modules else None
+            if data is not None and name.encode() in data:
+                self.module_at(file)
+
+    def _mentioning(self, word: str) -> list[str]:
+        key = ("mention", word)
+        if key not in self._searched:
+            self._searched.add(key)
+            self._mentions[word] = self.workspace.mentions([word.encode()])
+        return self._mentions[word]
+
+    @cached_property
+    def _mentions(self) -> dict[str, list[str]]:
+        return {}
+
+    # -- settings
+
+    def options(self, name: str, near: Module) -> list[Site]:
+        """The ``add_argument`` calls for ``args.name``, from the nearest modules that have any."""
+        if ("option", name) not in self._searched:
+            self._searched.add(("option", name))
+            dashed = name.replace("_", "-")
+            for file in self.workspace.mentions([f"--{dashed}".encode(), f"--{name}".encode()]):
+                self.module_at(file)
+        sites = self._options.get(name, [])
+        return self._nearest(sites, near)
+
+    def _nearest(self, sites: list[Site], near: Module) -> list[Site]:
+        folder = os.path.dirname(near.source.file)
+        own = [site for site in sites if site.module is near]
+        imported = [site for site in sites if site.module in self.neighbours(near)]
+        beside = [site for site in sites if site.module.source.file.startswith(folder + os.sep)]
+        return own or imported or beside or sites
+
+    def neighbours(self, module: Module) -> set[Module]:
+        """The project's modules that a module imports, and those that these import."""
+        seen = {module}
+        todo = [module]
+        while todo and len(seen) < 60:
+            here = todo.pop()
+            for stmt, _ in here.imports:
+                if isinstance(stmt, forms.ImportFrom):
+                    found = [self.find_module(here, stmt.module, stmt.level)]
+                    found += [
+                        self.find_module(here, f"{stmt.module}.{alias.name}" if stmt.module else alias.name, stmt.level)
+                        for alias in stmt.aliases
+                        if found[0] is None or found[0].is_package
+                    ]
+                else:
+                    assert isinstance(stmt, forms.Import)
+                    found = [self.find_module(here, alias.name, 0) for alias in stmt.aliases]
+                for other in found:
+                    if other is not None and other not in seen:
+                        seen.add(other)
+                        todo.append(other)
+        return seen
+
+    def config_stores(self, path: Sequence[str]) -> list[Store]:
+        """Module-level assignments to an attribute chain that ends in ``path``."""
+        key = ("config", *path)
+        if key not in self._searched:
+            self._searched.add(key)
+            if len(path) > 1 or path[0].isupper():
+                for file in self.workspace.mentions([f".{'.'.join(path)}".encode()]):
+                    self.module_at(file)
+        return self._config.get(path[-1], [])
+
+    def classes(self) -> Iterator[Scope]:
+        """All classes of the loaded modules."""
+        for module in self.loaded():
+            yield from module.classes
+
+    # -- the domain
+
+    def dataset_class(self, instance: Instance) -> DatasetClass:
+        """The dataset that an object is; one for each class and construction."""
+        key = (instance.cls, instance.key)
+        if key not in self._datasets:
+            self._datasets[key] = DatasetClass(self, instance)
+        return self._datasets[key]
+
+    @cached_property
+    def loops(self) -> list[BatchLoop]:
+        """The loops over loaders."""
+        return list(batch_loops(self))
+
+    @cached_property
+    def loaders(self) -> list[Loader]:
+        """The loaders, each with the loops that get its batches.
+
+        A constructor that is reached through several chains of callers gives one for each chain
+        that a loop knows, besides the one that any caller sees.
+        """
+        found = {ref.key: Loader(self, ref) for ref in built_loaders(self)}
+        for loop in self.loops:
+            loader = found.setdefault(loop.ref.key, Loader(self, loop.ref))
+            loader.loops.append(loop)
+            loader.framework = loader.framework or loop.framework
+        mark_managed(self, found)
+        return list(found.values())
+
+    @cached_property
+    def transfers(self) -> list[Transfer]:
+        """The copies of batches to a device."""
+        return list(transfers(self))
+
+    @cached_property
+    def next_calls(self) -> list[NextCall]:
+        """The calls ``next(iter(loader))``."""
+        return list(next_calls(self))
+
+    @cached_property
+    def _loaders_by_key(self) -> dict[object, Loader]:
+        return {loader.ref.key: loader for loader in self.loaders}
+
+    def loader_of(self, ref: LoaderRef) -> Loader:
+        """The loader of a reference."""
+        return self._loaders_by_key.setdefault(ref.key, Loader(self, ref))
+
+    @cached_property
+    def _copies(self) -> dict[object, list[tuple[Transfer, Alt]]]:
+        found: dict[object, list[tuple[Transfer, Alt]]] = {}
+        for transfer in self.transfers:
+            for source in transfer.sources:
+                if isinstance(source.value, Batch):
+                    found.setdefault(source.value.loader.key, []).append((transfer, source))
+        return found
+
+    def copies_of(self, ref: LoaderRef) -> list[tuple[Transfer, Alt]]:
+        """The copies of a loader's batches to a device."""
+        return self._copies.get(ref.key, [])
+
+    def link_at(self, module: Module, at: int) -> Link:
+        """The innermost statement that holds a node."""
+        start, end = module.facts.span(at)
+        best: Link | None = None
+        for link in module.links.values():
+            first, last = module.facts.span(link.stmt.at)
+            if first <= start and end <= last and (best is None or first >= module.facts.span(best.stmt.at)[0]):
+                best = link
+        assert best is not None, "every expression stands in a statement"
+        return best

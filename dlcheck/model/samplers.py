@@ -1,0 +1,97 @@
+"""Distributed samplers: where one is made for a loader, and whether anybody sets its epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from dlcheck.facts import forms
+from dlcheck.model import calling, library
+from dlcheck.model.scopes import Link, Module, last_name
+from dlcheck.model.values import Const, Made
+from dlcheck.model.worlds import World
+
+if TYPE_CHECKING:
+    from dlcheck.model.loaders import Loader
+
+
+@dataclass(eq=False)
+class DistributedSampler:
+    """``DistributedSampler(...)`` that shuffles, given to a loader."""
+
+    loader: Loader
+    made: Made
+    world: World
+
+    @property
+    def module(self) -> Module:
+        assert self.made.args is not None and self.made.args.point is not None
+        return self.made.args.point.module
+
+    @property
+    def link(self) -> Link:
+        assert self.made.args is not None and self.made.args.point is not None
+        return self.made.args.point.link
+
+    @property
+    def call(self) -> forms.Call:
+        assert self.made.args is not None and self.made.args.call is not None
+        return self.made.args.call
+
+    @property
+    def name_at(self) -> int:
+        func = self.call.func
+        return func.name_at if isinstance(func, forms.Attr) else func.at
+
+    @property
+    def name(self) -> str:
+        """The name it is assigned to, else its class."""
+        stmt = self.link.stmt
+        if isinstance(stmt, forms.Assign) and stmt.value is self.call:
+            return last_name(stmt.targets[0])
+        return last_name(self.call.func)
+
+    def has_set_epoch(self) -> bool:
+        """Whether anything of the same program calls ``set_epoch``: on what is not asked, a hook may do it."""
+        project = self.loader.project
+        near = {self.module, self.loader.module, *(loop.module for loop in self.loader.loops)}
+        program = set(near)
+        for module in near:
+            program |= project.neighbours(module)
+        for module in project.loaded():
+            if module not in program and project.neighbours(module) & near:
+                program.add(module)
+                program |= project.neighbours(module)
+        return any(
+            isinstance(site.expr, forms.Call) and last_name(site.expr.func) in ("set_epoch", "set_sampler_epoch")
+            for module in program
+            for site in module.calls
+        )
+
+
+def distributed_samplers(loader: Loader) -> Iterator[DistributedSampler]:
+    """The shuffling distributed samplers that a loader may have, also inside a batch sampler."""
+    ev = loader.project.evaluator
+    for name in ("sampler", "batch_sampler"):
+        for option in loader.option(name):
+            value, world = option.value, option.world
+            if isinstance(value, Made) and value.path.endswith("BatchSampler") and value.args is not None:
+                inner = calling.positional(value.args, 0)
+                for alt in ev.force(inner) if inner is not None else ():
+                    both = world.merge(alt.world)
+                    if isinstance(alt.value, Made) and both is not None and _shuffles(loader, alt.value):
+                        yield DistributedSampler(loader, alt.value, both)
+            elif isinstance(value, Made) and _shuffles(loader, value):
+                yield DistributedSampler(loader, value, world)
+
+
+def _shuffles(loader: Loader, made: Made) -> bool:
+    if made.path != library.DISTRIBUTED_SAMPLER or made.args is None or made.args.call is None:
+        return False
+    thunk = calling.argument(made.args, "shuffle", 3)
+    if thunk is None:
+        return not made.args.spreads
+    return all(
+        isinstance(alt.value, Const) and bool(alt.value.value) for alt in loader.project.evaluator.force(thunk)
+    )

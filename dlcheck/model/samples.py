@@ -1,0 +1,260 @@
+"""What samples are made of and what they cost: files decoded, tensors put on the GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+from dlcheck.facts import forms
+from dlcheck.model import calling, library
+from dlcheck.model.datasets import DatasetAlt, datasets_of
+from dlcheck.model.scopes import Link, Module, descend, expressions, last_name
+from dlcheck.model.transfers import TENSOR_MAKERS, device_kinds
+from dlcheck.model.values import Bound, Const, Func, Instance, LambdaFunc, Made, Many, Moved, Value
+from dlcheck.model.workers import WorkerCall, WorkerCode, worker_code
+from dlcheck.model.worlds import World, product
+
+if TYPE_CHECKING:
+    from dlcheck.model.loaders import Loader
+    from dlcheck.model.project import Project
+
+# Asking which worker one is: such code knows what it does.
+WORKER_WORDS = frozenset({"get_worker_info", "worker_info", "WorkerInfo", "_worker_info"})
+
+# Libraries whose calls are work for a CPU, sample by sample.
+_HEAVY = ("librosa.", "torchaudio.", "soundfile.", "albumentations.", "skimage.", "imgaug.", "scipy.signal.", "pydub.")
+
+
+class Cost(NamedTuple):
+    """Why a sample takes time: the function, and where it is called (None inside a library's dataset)."""
+
+    dataset: str
+    what: str
+    spot: tuple[Module, int] | None
+    world: World
+
+
+class CudaUse(NamedTuple):
+    """A tensor put on the GPU where samples or batches are made."""
+
+    module: Module
+    at: int
+    link: Link
+    text: str
+    owner: str
+    world: World
+    returned: bool
+
+
+def sample_costs(loader: Loader) -> Iterator[Cost]:
+    """The reasons why samples of this loader's datasets are dear, each with its world."""
+    for dataset in datasets_of(loader):
+        if dataset.dataset is not None:
+            yield from _own_costs(dataset)
+        elif dataset.made is not None:
+            yield from _library_costs(loader.project, dataset)
+
+
+def _own_costs(alt: DatasetAlt) -> Iterator[Cost]:
+    dataset = alt.dataset
+    assert dataset is not None
+    code = dataset.worker_code
+    if dataset.is_iterable and not code.mentions(WORKER_WORDS):
+        return  # more workers would only repeat the samples
+    if any(True for _ in _cuda_calls(dataset.project, code, dataset.name)):
+        return
+    for call in code.calls:
+        what = _work(call)
+        if what:
+            both = alt.world.merge(call.world)
+            if both is not None:
+                yield Cost(dataset.name, what, (call.site.module, call.call.at), both)
+
+
+def _work(call: WorkerCall) -> str:
+    path = library.canonical(call.path)
+    if path in library.DECODERS and call.call.args:
+        return path.removeprefix("builtins.").removeprefix("PIL.")
+    if path.startswith(_HEAVY):
+        return path
+    return ""
+
+
+def _library_costs(project: Project, alt: DatasetAlt) -> Iterator[Cost]:
+    made = alt.made
+    assert made is not None
+    name = made.path.rpartition(".")[2]
+    if made.path in library.DECODING_DATASETS:
+        yield Cost(name, f"{name}.__getitem__", None, alt.world)
+    elif made.path in library.MEMORY_DATASETS and made.args is not None:
+        transform = calling.keyword(made.args, "transform")
+        if transform is not None:
+            for value, world in project.evaluator.force(transform):
+                dear = _dear_transform(project, value, 0)
+                both = alt.world.merge(world)
+                if dear and both is not None:
+                    yield Cost(name, dear, None, both)
+
+
+def _dear_transform(project: Project, value: Value, depth: int) -> str:
+    """A transform that does more than change the type, by name; "" where there is none, or none is known."""
+    if isinstance(value, Many) and depth < 3:
+        for thunk in value.items:
+            for alt in project.evaluator.force(thunk):
+                dear = _dear_transform(project, alt.value, depth + 1)
+                if dear:
+                    return dear
+    if isinstance(value, Made) and value.path.startswith(("torchvision.transforms.", "torchvision.transforms.v2.")):
+        name = value.path.rpartition(".")[2]
+        if name == "Compose" and value.args is not None and value.args.positional:
+            inner = [alt.value for alt in project.evaluator.force(value.args.positional[0][0])]
+            return next((dear for item in inner if (dear := _dear_transform(project, item, depth + 1))), "")
+        if name[:1].isupper() and name not in library.CHEAP_TRANSFORMS:
+            return f"transforms.{name}"
+    return ""
+
+
+# -- CUDA
+
+
+def cuda_uses(loader: Loader) -> Iterator[CudaUse]:
+    """Where the dataset's methods or ``collate_fn`` put tensors on the GPU."""
+    project = loader.project
+    for alt in datasets_of(loader):
+        if alt.dataset is not None:
+            code = alt.dataset.worker_code
+            if not code.mentions(WORKER_WORDS):
+                for use in _cuda_calls(project, code, alt.dataset.name):
+                    both = alt.world.merge(use.world)
+                    if both is not None:
+                        yield use._replace(world=both)
+    for option in loader.option("collate_fn"):
+        if isinstance(option.value, (Func, Instance, Bound, LambdaFunc)):
+            code = worker_code(project, option.value)
+            for use in _cuda_calls(project, code, _function_name(option.value)):
+                both = option.world.merge(use.world)
+                if both is not None:
+                    yield use._replace(world=both)
+
+
+def _function_name(value: Value) -> str:
+    if isinstance(value, Func):
+        return value.scope.qualified
+    if isinstance(value, Bound):
+        return _function_name(value.func)
+    return value.cls.name if isinstance(value, Instance) else "collate_fn"
+
+
+def _cuda_calls(project: Project, code: WorkerCode, owner: str) -> Iterator[CudaUse]:
+    for call in code.calls:
+        for world in _to_cuda(project, call):
+            text = " ".join(call.site.module.text(call.call).split())
+            yield CudaUse(
+                call.site.module, call.call.at, call.site.link, text, owner, world, _is_returned(call)
+            )
+
+
+def _to_cuda(project: Project, call: WorkerCall) -> Iterator[World]:
+    ev = project.evaluator
+    func = call.call.func
+    args = calling.arguments(call.call, call.point)
+    guards = ev.guards(call.site.link, call.point.frame)
+    if isinstance(func, forms.Attr) and func.name == "cuda" and not call.path.startswith("torch.cuda"):
+        yield from product(guards, [call.world])
+        return
+    thunk = None
+    if isinstance(func, forms.Attr) and func.name == "to":
+        thunk = calling.keyword(args, "device") or calling.positional(args, 0)
+    elif library.canonical(call.path) in TENSOR_MAKERS:
+        thunk = calling.keyword(args, "device")
+    if thunk is not None:
+        cuda = [world for kind, world in device_kinds(ev, thunk) if kind == "cuda"]
+        yield from product(product(guards, cuda), [call.world])
+
+
+def _is_returned(call: WorkerCall) -> bool:
+    """Whether what the call gives is returned by its function: directly, or under a name."""
+    scope, stmt = call.site.link.scope, call.site.link.stmt
+    if isinstance(stmt, forms.Return):
+        return True
+    if not isinstance(stmt, forms.Assign):
+        return False
+    names = {last_name(target) for target in stmt.targets}
+    for link in scope.returns:
+        for root in expressions(link.stmt):
+            if any(isinstance(expr, forms.Name) and expr.id in names for expr in descend(root)):
+                return True
+    return False
+
+
+def on_gpu_already(loader: Loader) -> bool:
+    """Whether samples may be CUDA tensors: made so in a worker, or stored so by the dataset."""
+    if any(True for _ in cuda_uses(loader)):
+        return True
+    project = loader.project
+    for alt in datasets_of(loader):
+        if alt.made is not None and alt.made.args is not None:
+            given = [thunk for thunk, _ in alt.made.args.positional]
+            if any(isinstance(found.value, Moved) for thunk in given for found in project.evaluator.force(thunk)):
+                return True
+        elif alt.dataset is not None and _stores_cuda(project, alt):
+            return True
+    return False
+
+
+def _stores_cuda(project: Project, alt: DatasetAlt) -> bool:
+    dataset = alt.dataset
+    assert dataset is not None
+    ev = project.evaluator
+    for cls in project.lineage(dataset.cls):
+        for method in cls.functions.values():
+            frame = ev.frame(method, self_=dataset.instance)
+            for site in method.module.calls_by_scope.get(method, ()):
+                point = calling.Point(frame, site.link, site.inner)
+                call = WorkerCall(site, point, "", World({}))
+                if any(True for _ in _to_cuda(project, call)):
+                    return True
+    return False
+
+
+# -- streams without end
+
+
+def is_endless(project: Project, value: Value) -> bool:
+    """Whether iterating a sampler or dataset never ends, or only after very many samples."""
+    if isinstance(value, Instance):
+        method = project.method(value.cls, "__iter__")
+        if method is None:
+            return False
+        return any(
+            isinstance(link.stmt, forms.While) and isinstance(link.stmt.test, forms.Const) and link.stmt.test.value
+            for link in method.module.loops
+            if link.scope is method
+        ) or _delegates_endless(project, value)
+    if isinstance(value, Made) and value.args is not None:
+        count = calling.argument(value.args, "num_samples", 2)
+        if value.path.endswith("RandomSampler") and count is not None:
+            return any(
+                isinstance(alt.value, Const) and isinstance(alt.value.value, (int, float)) and alt.value.value >= 1e6
+                for alt in project.evaluator.force(count)
+            )
+        inner = calling.positional(value.args, 0) or calling.keyword(value.args, "sampler")
+        if value.path.endswith("BatchSampler") and inner is not None:
+            return any(is_endless(project, alt.value) for alt in project.evaluator.force(inner))
+    return False
+
+
+def _delegates_endless(project: Project, value: Instance) -> bool:
+    """``__iter__`` that slices or chains an endless helper method of the same class."""
+    method = project.method(value.cls, "__iter__")
+    assert method is not None
+    for site in method.module.calls_by_scope.get(method, ()):
+        call = site.expr
+        assert isinstance(call, forms.Call)
+        if isinstance(call.func, forms.Attr) and isinstance(call.func.value, forms.Name):
+            helper = project.method(value.cls, call.func.name)
+            if helper is not None and helper is not method:
+                for link in helper.module.loops:
+                    if link.scope is helper and isinstance(link.stmt, forms.While):
+                        return isinstance(link.stmt.test, forms.Const) and bool(link.stmt.test.value)
+    return False

@@ -1,0 +1,469 @@
+"""A module's forms, linked: every statement knows its block, its scope and the names it may change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple, cast
+
+from dlcheck.facts import forms
+from dlcheck.facts.forms import Expr, Stmt
+
+if TYPE_CHECKING:
+    from dlcheck.facts import ModuleFacts
+    from dlcheck.source import Source
+
+# Methods that change the object they are called on; the name then has another value.
+MUTATORS = frozenset(
+    {"update", "setdefault", "pop", "append", "extend", "insert", "add", "clear", "remove", "add_argument"}
+)
+
+
+@dataclass(eq=False, slots=True)
+class Link:
+    """A statement in its place.
+
+    ``changes`` are the names that it, or a statement inside it, may bind or change: plain names,
+    and dotted ones for ``self.x = ...`` and ``args.x = ...``.
+    """
+
+    stmt: Stmt
+    scope: Scope
+    block: list[Link]
+    index: int
+    parent: Link | None
+    slot: str  # which block of the parent: body, orelse, final, handler 0, case 0, ...
+    blocks: dict[str, list[Link]] = field(default_factory=dict)
+    changes: frozenset[str] = frozenset()
+    leaves: bool = False  # control never reaches the statement after it
+
+    def outer(self) -> Iterator[Link]:
+        """The compound statements around it, innermost first, within its scope."""
+        link = self.parent
+        while link is not None:
+            yield link
+            link = link.parent
+
+
+@dataclass(eq=False, slots=True)
+class Scope:
+    """A module, class or function: its body, the names that are its own, and the scope around it."""
+
+    kind: str  # module | class | function
+    name: str
+    module: Module
+    parent: Scope | None
+    node: forms.Function | forms.Class | None
+    link: Link | None  # the statement that defines it
+    body: list[Link] = field(default_factory=list)
+    names: set[str] = field(default_factory=set)
+    not_local: set[str] = field(default_factory=set)
+    returns: list[Link] = field(default_factory=list)
+    yields: list[Site] = field(default_factory=list)
+    functions: dict[str, Scope] = field(default_factory=dict)
+    classes: dict[str, Scope] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        return f"<{self.kind} {self.qualified}>"
+
+    @property
+    def qualified(self) -> str:
+        """Dotted name within the module, such as ``Clips.__getitem__``."""
+        if self.parent is None or self.parent.kind == "module":
+            return self.name
+        return f"{self.parent.qualified}.{self.name}"
+
+    @property
+    def function(self) -> forms.Function:
+        return cast("forms.Function", self.node)
+
+    @property
+    def owner(self) -> Scope | None:
+        """The class that a method belongs to."""
+        return self.parent if self.kind == "function" and self.parent and self.parent.kind == "class" else None
+
+    def decorators(self) -> tuple[Expr, ...]:
+        return self.node.decorators if self.node else ()
+
+    def has_decorator(self, *names: str) -> bool:
+        """Whether a decorator's last name is one of ``names``."""
+        return any(last_name(_called(decorator)) in names for decorator in self.decorators())
+
+
+@dataclass(eq=False, slots=True)
+class Inner:
+    """A comprehension or lambda: a small scope inside a statement."""
+
+    form: forms.Comp | forms.Lambda
+    parent: Inner | None
+
+
+class Site(NamedTuple):
+    """An expression of interest (a call, a yield, ...) and where it stands."""
+
+    expr: Expr
+    link: Link
+    inner: Inner | None
+
+    @property
+    def scope(self) -> Scope:
+        return self.link.scope
+
+    @property
+    def module(self) -> Module:
+        return self.link.scope.module
+
+
+class Store(NamedTuple):
+    """``target.name = value``: an attribute assignment."""
+
+    target: forms.Attr
+    value: Expr | None  # None where it is bound otherwise: unpacked, iterated
+    link: Link
+
+
+@dataclass(eq=False)
+class Module:
+    """A linked module.  ``name`` is its dotted name within the project."""
+
+    name: str
+    source: Source
+    facts: ModuleFacts
+    named: bool = True  # findings are reported for it
+    is_package: bool = False
+    calls: list[Site] = field(default_factory=list)
+    loops: list[Link] = field(default_factory=list)
+    comps: list[Site] = field(default_factory=list)
+    stores: list[Store] = field(default_factory=list)
+    classes: list[Scope] = field(default_factory=list)
+    functions: list[Scope] = field(default_factory=list)
+    stars: list[forms.ImportFrom] = field(default_factory=list)
+    imports: list[tuple[Stmt, Link]] = field(default_factory=list)
+    inners: dict[int, Inner] = field(default_factory=dict)
+    links: dict[int, Link] = field(default_factory=dict)
+    arguments: dict[int, int] = field(default_factory=dict)  # node of a value -> its argument or dict entry
+    scope: Scope = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.scope = Scope("module", "", self, None, None, None)
+        _Linker(self).run()
+
+    def __repr__(self) -> str:
+        return f"<module {self.name}>"
+
+    @cached_property
+    def _calls_by_link(self) -> dict[Link, list[Site]]:
+        found: dict[Link, list[Site]] = {}
+        for site in self.calls:
+            for link in (site.link, *site.link.outer()):
+                found.setdefault(link, []).append(site)
+        return found
+
+    def calls_in(self, link: Link) -> list[Site]:
+        """The calls in a statement and in its blocks."""
+        return self._calls_by_link.get(link, [])
+
+    @cached_property
+    def calls_by_scope(self) -> dict[Scope, list[Site]]:
+        """The calls that stand in each function's own statements."""
+        found: dict[Scope, list[Site]] = {}
+        for site in self.calls:
+            found.setdefault(site.link.scope, []).append(site)
+        return found
+
+    def text(self, expr: Expr | forms.Arg) -> str:
+        """The source text of a node."""
+        start, end = self.facts.span(expr.at)
+        return self.source.text[start:end]
+
+
+def dotted(expr: Expr | None) -> str | None:
+    """``a.b.c`` of a chain of attributes on a name, else None."""
+    parts: list[str] = []
+    while isinstance(expr, forms.Attr):
+        parts.append(expr.name)
+        expr = expr.value
+    if not isinstance(expr, forms.Name):
+        return None
+    parts.append(expr.id)
+    return ".".join(reversed(parts))
+
+
+def last_name(expr: Expr | None) -> str:
+    """``c`` of ``a.b.c`` and of ``f().c``; "" where there is none."""
+    if isinstance(expr, forms.Attr):
+        return expr.name
+    return expr.id if isinstance(expr, forms.Name) else ""
+
+
+def _called(expr: Expr) -> Expr:
+    return expr.func if isinstance(expr, forms.Call) else expr
+
+
+def target_names(target: Expr | None) -> Iterator[str]:
+    """The names, dotted ones included, that an assignment to ``target`` binds or changes."""
+    if isinstance(target, forms.Sequence):
+        for item in target.items:
+            yield from target_names(item)
+    elif isinstance(target, forms.Star):
+        yield from target_names(target.value)
+    elif isinstance(target, forms.Sub):
+        name = dotted(target.value)
+        if name:
+            yield name
+    else:
+        name = dotted(target)
+        if name:
+            yield name
+
+
+def children(expr: Expr) -> Iterator[Expr]:
+    """The direct sub-expressions of an expression."""
+    if isinstance(expr, forms.Call):
+        yield expr.func
+        for arg in expr.args:
+            yield arg.value
+    elif isinstance(expr, forms.Dict):
+        for entry in expr.entries:
+            if entry.key is not None:
+                yield entry.key
+            yield entry.value
+    elif isinstance(expr, forms.Comp):
+        for clause in expr.clauses:
+            yield clause.target
+            yield clause.iter
+            yield from clause.ifs
+        if expr.key is not None:
+            yield expr.key
+        yield expr.value
+    elif isinstance(expr, forms.Lambda):
+        for param in expr.params:
+            if param.default is not None:
+                yield param.default
+        yield expr.body
+    else:
+        for part in expr:
+            if isinstance(part, tuple):
+                if hasattr(part, "at"):
+                    yield cast("Expr", part)
+                else:
+                    for item in part:
+                        if hasattr(item, "at"):
+                            yield cast("Expr", item)
+
+
+def descend(expr: Expr) -> Iterator[Expr]:
+    """An expression and all that it contains."""
+    todo = [expr]
+    while todo:
+        node = todo.pop()
+        yield node
+        todo.extend(children(node))
+
+
+def expressions(stmt: Stmt) -> Iterator[Expr]:
+    """The expressions that stand directly in a statement, not in its blocks."""
+    if isinstance(stmt, (forms.Assign, forms.Delete)):
+        yield from stmt.targets
+        if isinstance(stmt, forms.Assign):
+            yield stmt.value
+    elif isinstance(stmt, forms.Declare):
+        yield stmt.target
+        if stmt.value is not None:
+            yield stmt.value
+    elif isinstance(stmt, forms.AugAssign):
+        yield stmt.target
+        yield stmt.value
+    elif isinstance(stmt, (forms.Do, forms.Return, forms.Raise)):
+        if stmt.value is not None:
+            yield stmt.value
+    elif isinstance(stmt, forms.For):
+        yield stmt.target
+        yield stmt.iter
+    elif isinstance(stmt, (forms.While, forms.If, forms.Assert)):
+        yield stmt.test
+    elif isinstance(stmt, forms.With):
+        for item in stmt.items:
+            yield item.value
+            if item.target is not None:
+                yield item.target
+    elif isinstance(stmt, forms.Match):
+        yield stmt.subject
+    elif isinstance(stmt, forms.Try):
+        for handler in stmt.handlers:
+            if handler.type is not None:
+                yield handler.type
+    elif isinstance(stmt, (forms.Function, forms.Class)):
+        yield from stmt.decorators
+        if isinstance(stmt, forms.Class):
+            for base in stmt.bases:
+                yield base.value
+        else:
+            for param in stmt.params:
+                if param.default is not None:
+                    yield param.default
+
+
+def _blocks(stmt: Stmt) -> Iterator[tuple[str, forms.Block]]:
+    if isinstance(stmt, (forms.For, forms.While, forms.If)):
+        yield "body", stmt.body
+        yield "orelse", stmt.orelse
+    elif isinstance(stmt, forms.With):
+        yield "body", stmt.body
+    elif isinstance(stmt, forms.Try):
+        yield "body", stmt.body
+        for number, handler in enumerate(stmt.handlers):
+            yield f"handler {number}", handler.body
+        yield "orelse", stmt.orelse
+        yield "final", stmt.final
+    elif isinstance(stmt, forms.Match):
+        for number, case in enumerate(stmt.cases):
+            yield f"case {number}", case.body
+
+
+class _Linker:
+    def __init__(self, module: Module) -> None:
+        self.module = module
+
+    def run(self) -> None:
+        scope = self.module.scope
+        scope.body = self._block(self.module.facts.body, scope, None, "body")
+
+    def _block(self, block: forms.Block, scope: Scope, parent: Link | None, slot: str) -> list[Link]:
+        links: list[Link] = []
+        for stmt in block:
+            link = Link(stmt, scope, links, len(links), parent, slot)
+            links.append(link)
+            self.module.links[stmt.at] = link
+            self._statement(link)
+        return links
+
+    def _statement(self, link: Link) -> None:
+        stmt, scope = link.stmt, link.scope
+        changes: set[str] = set()
+        for expr in expressions(stmt):
+            self._expression(expr, link, None, changes)
+        self._note(link, changes)
+        for slot, block in _blocks(stmt):
+            links = link.blocks[slot] = self._block(block, scope, link, slot)
+            for inner in links:
+                changes |= inner.changes
+        link.changes = frozenset(changes)
+        link.leaves = _leaves(link)
+        scope.names |= {name for name in changes if "." not in name}
+
+    def _note(self, link: Link, changes: set[str]) -> None:
+        """Record what the kind of statement itself says."""
+        stmt, scope, module = link.stmt, link.scope, self.module
+        if isinstance(stmt, forms.Assign):
+            for target in stmt.targets:
+                changes.update(target_names(target))
+                self._stores(target, stmt.value, link)
+        elif isinstance(stmt, (forms.Declare, forms.AugAssign)):
+            changes.update(target_names(stmt.target))
+            self._stores(stmt.target, stmt.value if isinstance(stmt, forms.Declare) else None, link)
+        elif isinstance(stmt, forms.Delete):
+            for target in stmt.targets:
+                changes.update(target_names(target))
+        elif isinstance(stmt, forms.For):
+            changes.update(target_names(stmt.target))
+            self._stores(stmt.target, None, link)
+            module.loops.append(link)
+        elif isinstance(stmt, forms.While):
+            module.loops.append(link)
+        elif isinstance(stmt, forms.With):
+            for item in stmt.items:
+                changes.update(target_names(item.target))
+                self._stores(item.target, item.value, link)
+        elif isinstance(stmt, forms.Try):
+            changes.update(handler.name for handler in stmt.handlers if handler.name)
+        elif isinstance(stmt, forms.Match):
+            for case in stmt.cases:
+                changes.update(case.names)
+        elif isinstance(stmt, forms.Return):
+            scope.returns.append(link)
+        elif isinstance(stmt, forms.Scope):
+            scope.not_local.update(stmt.names)
+        elif isinstance(stmt, (forms.Import, forms.ImportFrom)):
+            changes.update(alias.bound for alias in stmt.aliases)
+            module.imports.append((stmt, link))
+            if isinstance(stmt, forms.ImportFrom) and not stmt.aliases:
+                module.stars.append(stmt)
+        elif isinstance(stmt, forms.Function):
+            changes.add(stmt.name)
+            self._function(stmt, link)
+        elif isinstance(stmt, forms.Class):
+            changes.add(stmt.name)
+            self._class(stmt, link)
+
+    def _stores(self, target: Expr | None, value: Expr | None, link: Link) -> None:
+        if isinstance(target, forms.Attr):
+            self.module.stores.append(Store(target, value, link))
+        elif isinstance(target, forms.Sequence):
+            for item in target.items:
+                self._stores(item, None, link)
+
+    def _function(self, stmt: forms.Function, link: Link) -> None:
+        scope = Scope("function", stmt.name, self.module, link.scope, stmt, link)
+        scope.names |= {param.name for param in stmt.params}
+        link.scope.functions[stmt.name] = scope
+        self.module.functions.append(scope)
+        scope.body = self._block(stmt.body, scope, None, "body")
+
+    def _class(self, stmt: forms.Class, link: Link) -> None:
+        scope = Scope("class", stmt.name, self.module, link.scope, stmt, link)
+        link.scope.classes[stmt.name] = scope
+        self.module.classes.append(scope)
+        scope.body = self._block(stmt.body, scope, None, "body")
+
+    def _expression(self, root: Expr, link: Link, inner: Inner | None, changes: set[str]) -> None:
+        module = self.module
+        todo: list[tuple[Expr, Inner | None]] = [(root, inner)]
+        while todo:
+            expr, around = todo.pop()
+            if isinstance(expr, forms.Call):
+                module.calls.append(Site(expr, link, around))
+                module.arguments.update((arg.value.at, arg.at) for arg in expr.args if arg.name)
+                func = expr.func
+                if isinstance(func, forms.Attr) and func.name in MUTATORS:
+                    name = dotted(func.value)
+                    if name:
+                        changes.add(name)
+            elif isinstance(expr, forms.Dict):
+                module.arguments.update((entry.value.at, entry.at) for entry in expr.entries if entry.key)
+            elif isinstance(expr, forms.Walrus):
+                changes.update(target_names(expr.target))
+            elif isinstance(expr, forms.Yield):
+                link.scope.yields.append(Site(expr, link, around))
+            elif isinstance(expr, (forms.Comp, forms.Lambda)):
+                if isinstance(expr, forms.Comp):
+                    module.comps.append(Site(expr, link, around))
+                around = module.inners[expr.at] = Inner(expr, around)
+            todo.extend((child, around) for child in children(expr))
+
+
+def _leaves(link: Link) -> bool:
+    stmt = link.stmt
+    if isinstance(stmt, (forms.Return, forms.Raise)):
+        return True
+    if isinstance(stmt, forms.Jump):
+        return stmt.kind != "pass"
+    if isinstance(stmt, forms.Do):
+        call = stmt.value
+        return isinstance(call, forms.Call) and dotted(call.func) in ("sys.exit", "exit", "quit", "os._exit")
+    if isinstance(stmt, forms.If):
+        return bool(stmt.orelse) and _ends(link.blocks["body"]) and _ends(link.blocks["orelse"])
+    if isinstance(stmt, forms.With):
+        return _ends(link.blocks["body"])
+    if isinstance(stmt, forms.Try):
+        if _ends(link.blocks["final"]):
+            return True
+        arms = [links for slot, links in link.blocks.items() if slot.startswith("handler")]
+        main = _ends(link.blocks["body"]) or _ends(link.blocks["orelse"])
+        return main and all(_ends(arm) for arm in arms)
+    return False
+
+
+def _ends(links: list[Link]) -> bool:
+    return any(link.leaves for link in links)

@@ -1,0 +1,251 @@
+"""Copies of tensors to a device: which tensor, which device, blocking or not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from dlcheck.facts import forms
+from dlcheck.model import calling
+from dlcheck.model.scopes import Module, Site, last_name
+from dlcheck.model.values import (
+    Alt,
+    Arguments,
+    Batch,
+    Const,
+    External,
+    Made,
+    Moved,
+    Pinned,
+    Point,
+    Thunk,
+    Unknown,
+    Value,
+)
+from dlcheck.model.worlds import ANY, World, product
+
+if TYPE_CHECKING:
+    from dlcheck.model.evaluate import Evaluator
+    from dlcheck.model.project import Project
+
+Kind = Literal["cuda", "cpu", "mps", "dtype", "unknown"]
+
+# Functions that make a tensor, with ``device=`` where.
+TENSOR_MAKERS = frozenset(
+    f"torch.{name}"
+    for name in (
+        "tensor", "as_tensor", "zeros", "ones", "empty", "full", "rand", "randn", "randint", "arange", "linspace", "eye",
+        "zeros_like", "ones_like", "empty_like", "full_like", "randn_like", "rand_like", "randperm", "stack",
+    )
+)  # fmt: skip
+
+# What people call the number of a GPU.
+_RANKS = frozenset(
+    {"rank", "local_rank", "gpu", "gpu_id", "device_id", "local_gpu", "cuda_id", "gpus", "gpu_ids", "device_ids", "device_index"}
+)
+
+
+@dataclass(eq=False)
+class Transfer:
+    """A call that copies a tensor: ``x.to(device)``, ``x.cuda()``, ``x.type(torch.cuda.FloatTensor)``.
+
+    ``sources`` are what is copied (a batch, or a tensor that the program pinned itself),
+    ``devices`` where to, ``blocking`` whether the call waits; each with its worlds.
+    """
+
+    project: Project
+    site: Site
+    point: Point
+    sources: list[Alt] = field(default_factory=list)
+    devices: list[tuple[Kind, World]] = field(default_factory=list)
+    blocking: list[tuple[bool, World]] = field(default_factory=list)
+
+    @property
+    def call(self) -> forms.Call:
+        assert isinstance(self.site.expr, forms.Call)
+        return self.site.expr
+
+    @property
+    def method(self) -> str:
+        return last_name(self.call.func)
+
+    @property
+    def module(self) -> Module:
+        return self.site.module
+
+    @property
+    def text(self) -> str:
+        """The call as it stands in the source, on one line."""
+        return " ".join(self.module.text(self.call).split())
+
+    @property
+    def guards(self) -> list[World]:
+        return self.project.evaluator.guards(self.point.link, self.point.frame)
+
+    def to_cuda(self) -> list[World]:
+        """The worlds in which control gets here and the target is a CUDA device."""
+        cuda = [world for kind, world in self.devices if kind == "cuda"]
+        return list(product(self.guards, cuda))
+
+    def worlds(self, blocking: bool) -> list[World]:
+        """The worlds in which this copies to CUDA and does (or does not) block."""
+        return list(product(self.to_cuda(), (world for blocks, world in self.blocking if blocks is blocking)))
+
+    def maybe_mps(self) -> bool:
+        return any(kind == "mps" for kind, _ in self.devices)
+
+
+def device_kinds(ev: Evaluator, thunk: Thunk) -> list[tuple[Kind, World]]:
+    """What kinds of device an expression can name, each with its world."""
+    return [(_kind_of(ev, value, thunk, world)) for value, world in _flat(ev, ev.force(thunk))]
+
+
+def _flat(ev: Evaluator, alts: list[Alt]) -> Iterator[Alt]:
+    """``torch.device(x)`` is what ``x`` names."""
+    for value, world in alts:
+        if isinstance(value, Made) and value.path == "torch.device" and value.args is not None:
+            first = calling.argument(value.args, "type", 0) or calling.argument(value.args, "device", 0)
+            if first is not None:
+                for inner, other in _flat(ev, ev.force(first)):
+                    both = world.merge(other)
+                    if both is not None:
+                        yield Alt(_named_rank(inner, first), both)
+                continue
+        yield Alt(value, world)
+
+
+def _named_rank(value: Value, thunk: Thunk) -> Value:
+    return Const(0) if isinstance(value, (Unknown, Made)) and _is_rank(thunk) else value
+
+
+def _is_rank(thunk: Thunk) -> bool:
+    expr = thunk.expr
+    if isinstance(expr, forms.Sub):  # args.gpus[0]
+        expr = expr.value
+    return last_name(expr) in _RANKS
+
+
+def _kind_of(ev: Evaluator, value: Value, thunk: Thunk, world: World) -> tuple[Kind, World]:
+    return _kind(value, thunk), world
+
+
+def _kind(value: Value, thunk: Thunk) -> Kind:
+    if isinstance(value, Const):
+        return _named(value.value)
+    if isinstance(value, External):
+        if ".cuda." in value.path:
+            return "cuda"
+        return "dtype" if value.path.startswith("torch.") else "unknown"
+    if isinstance(value, Made):
+        return _made(value, thunk)
+    if isinstance(value, Unknown) and (_is_rank(thunk) or isinstance(value.token, tuple) and value.token[:1] == ("rank",)):
+        return "cuda"
+    if isinstance(value, Moved):
+        return "unknown"
+    return "unknown"
+
+
+def _named(name: object) -> Kind:
+    if isinstance(name, bool) or name is None:
+        return "unknown"
+    if isinstance(name, int):
+        return "cuda"
+    text = str(name)
+    if text.startswith(("cuda", "gpu")):
+        return "cuda"
+    if text.startswith("cpu"):
+        return "cpu"
+    if text.startswith("mps"):
+        return "mps"
+    return "unknown"
+
+
+def _made(value: Made, thunk: Thunk) -> Kind:
+    if value.path.startswith("text:"):
+        return _named(value.path.removeprefix("text:"))
+    if value.path in ("torch.accelerator.current_accelerator", "torch.cuda.current_device", "torch.cuda.device"):
+        return "cuda"
+    if value.path in ("torch.distributed.get_rank",) or _is_rank(thunk):
+        return "cuda"
+    return "unknown"
+
+
+def moves_to_device(ev: Evaluator, method: str, args: Arguments) -> bool:
+    """Whether ``x.method(args)`` copies to a device that is, or may be, another than the CPU."""
+    if method in ("cuda", "xpu", "npu", "mps"):
+        return True
+    target = _target(args)
+    if target is None:
+        return False
+    kinds = {kind for kind, _ in device_kinds(ev, target)}
+    return bool(kinds - {"dtype", "cpu"}) and not (method == "type" and kinds <= {"dtype", "unknown"})
+
+
+def _target(args: Arguments) -> Thunk | None:
+    return calling.keyword(args, "device") or calling.positional(args, 0)
+
+
+def transfers(project: Project) -> Iterator[Transfer]:
+    """Every copy of a batch, or of a tensor that was pinned by hand, in the loaded modules."""
+    for module in project.loaded():
+        for site in module.calls:
+            call = site.expr
+            assert isinstance(call, forms.Call)
+            if isinstance(call.func, forms.Attr) and call.func.name in ("to", "cuda", "type"):
+                transfer = _transfer(project, site, call, call.func)
+                if transfer is not None:
+                    yield transfer
+
+
+def _transfer(project: Project, site: Site, call: forms.Call, func: forms.Attr) -> Transfer | None:
+    ev = project.evaluator
+    ev.fresh()
+    point = project.point(site)
+    sources = [alt for alt in ev.eval(func.value, point) if isinstance(alt.value, (Batch, Pinned))]
+    if not sources:
+        return None
+    args = calling.arguments(call, point)
+    transfer = Transfer(project, site, point, sources)
+    if func.name == "cuda":
+        transfer.devices = [("cuda", ANY)]
+    else:
+        target = _target(args)
+        transfer.devices = device_kinds(ev, target) if target is not None else [("unknown", ANY)]
+    transfer.blocking = _blocking(ev, func.name, args)
+    return transfer
+
+
+def _blocking(ev: Evaluator, method: str, args: Arguments) -> list[tuple[bool, World]]:
+    """Whether the call blocks; empty where that is unknown."""
+    name = "async" if calling.keyword(args, "async") else "non_blocking"
+    thunk = calling.keyword(args, name)
+    if thunk is None:
+        thunk = next((given for given, _ in args.positional[1:] if _is_flag(ev, given)), None)
+    if thunk is None:
+        if any(starred for _, starred in args.positional):
+            return []
+        return _blocking_from_spreads(ev, args)
+    return [
+        (not alt.value.value, alt.world)
+        for alt in ev.force(thunk)
+        if isinstance(alt.value, Const) and isinstance(alt.value.value, (bool, int))
+    ]
+
+
+def _blocking_from_spreads(ev: Evaluator, args: Arguments) -> list[tuple[bool, World]]:
+    out = [(True, ANY)]
+    for spread in args.spreads:
+        found = [
+            (not alt.value.value, alt.world)
+            for alt in calling._spread_entry(ev, spread, "non_blocking", calling.UNDEFINED)
+            if isinstance(alt.value, Const)
+        ]
+        out = found
+    return out
+
+
+def _is_flag(ev: Evaluator, thunk: Thunk) -> bool:
+    return any(isinstance(alt.value, Const) and isinstance(alt.value.value, bool) for alt in ev.force(thunk))
+
+

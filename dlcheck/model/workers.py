@@ -1,0 +1,225 @@
+"""Worker code: what runs in a worker, and why it does.
+
+Everything reachable from the dataset's ``__getitem__``, ``__getitems__`` or ``__iter__``, from
+``collate_fn`` and from the transforms that the dataset calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+from dlcheck.facts import forms
+from dlcheck.model import calling
+from dlcheck.model.scopes import Inner, Scope, Site, descend, dotted, expressions
+from dlcheck.model.values import (
+    Bound,
+    ClassRef,
+    External,
+    Frame,
+    Func,
+    Generated,
+    Instance,
+    LambdaFunc,
+    Point,
+    Value,
+)
+from dlcheck.model.worlds import ANY, World
+
+if TYPE_CHECKING:
+    from dlcheck.model.project import Project
+
+MAX_FRAMES = 80
+
+
+class WorkerCall(NamedTuple):
+    """A call in worker code: where, in which frame, and the library function that it means ("" for none)."""
+
+    site: Site
+    point: Point
+    path: str
+    world: World
+
+    @property
+    def call(self) -> forms.Call:
+        assert isinstance(self.site.expr, forms.Call)
+        return self.site.expr
+
+
+@dataclass(eq=False)
+class WorkerCode:
+    """The functions that run in a worker, each in its frame, and the calls in them."""
+
+    project: Project
+    calls: list[WorkerCall] = field(default_factory=list)
+    frames: list[tuple[Frame, World]] = field(default_factory=list)
+
+    def mentions(self, names: frozenset[str]) -> bool:
+        """Whether any of the names or attributes stands in the code."""
+        return any(name in names for frame, _ in self.frames for name in _names_in(frame.scope))
+
+    def reads_attribute(self, cls: Scope, name: str) -> bool:
+        """Whether the code reads ``self.name`` in a method of ``cls``'s lineage."""
+        lineage = self.project.lineage(cls)
+        return any(
+            frame.scope.owner in lineage and _reads(frame.scope, name) for frame, _ in self.frames
+        )
+
+    def stores_attribute(self, name: str) -> bool:
+        """Whether the code assigns ``self.name`` itself."""
+        scopes = {frame.scope for frame, _ in self.frames}
+        return any(
+            store.target.name == name
+            for scope in scopes
+            for store in scope.module.stores
+            if store.link.scope is scope
+        )
+
+
+def worker_code(project: Project, entry: Value, methods: tuple[str, ...] = ()) -> WorkerCode:
+    """What runs when a worker calls ``entry``: a function, or the ``methods`` of a dataset."""
+    code = WorkerCode(project)
+    walk = _Walk(project, code)
+    if isinstance(entry, Instance) and methods:
+        for name in methods:
+            method = project.method(entry.cls, name)
+            if method is not None:
+                walk.add(project.evaluator.frame(method, self_=entry), ANY)
+    else:
+        walk.enter(entry, None, ANY)
+    walk.run()
+    return code
+
+
+def code_from(project: Project, frames: list[Frame]) -> WorkerCode:
+    """What runs when these functions are called: the constructor of a dataset, for one."""
+    code = WorkerCode(project)
+    walk = _Walk(project, code)
+    for frame in frames:
+        walk.add(frame, ANY)
+    walk.run()
+    return code
+
+
+class _Walk:
+    def __init__(self, project: Project, code: WorkerCode) -> None:
+        self.project = project
+        self.code = code
+        self.todo: list[tuple[Frame, World]] = []
+        self.seen: set[Frame] = set()
+
+    def add(self, frame: Frame, world: World) -> None:
+        if frame not in self.seen and len(self.seen) < MAX_FRAMES:
+            self.seen.add(frame)
+            self.todo.append((frame, world))
+
+    def run(self) -> None:
+        while self.todo:
+            frame, world = self.todo.pop(0)
+            self.code.frames.append((frame, world))
+            for site in frame.scope.module.calls_by_scope.get(frame.scope, ()):
+                self._call(site, frame, world)
+            self._iterations(frame, world)
+
+    def _call(self, site: Site, frame: Frame, world: World) -> None:
+        ev = self.project.evaluator
+        ev.fresh()
+        point = Point(frame, site.link, site.inner)
+        call = site.expr
+        assert isinstance(call, forms.Call)
+        known = False
+        for value, other in ev.eval(call.func, point):
+            both = world.merge(other)
+            if both is None:
+                continue
+            if isinstance(value, External):
+                known = True
+                self.code.calls.append(WorkerCall(site, point, value.path, both))
+            self.enter(value, calling.arguments(call, point), both)
+        if not known:
+            self.code.calls.append(WorkerCall(site, point, "", world))
+
+    def enter(self, value: Value, args: calling.Arguments | None, world: World) -> None:
+        """Follow a call of ``value``."""
+        ev, project = self.project.evaluator, self.project
+        site = args.point if args is not None else None
+        if isinstance(value, Func):
+            self.add(ev.frame(value.scope, args, site, value.self_, value.closure), world)
+        elif isinstance(value, Bound):
+            self.enter(value.func, calling._with_bound(value.args, args) if args is not None else value.args, world)
+        elif isinstance(value, Instance):
+            method = project.method(value.cls, "__call__") or project.method(value.cls, "forward")
+            if method is not None:
+                self.add(ev.frame(method, args, site, value), world)
+        elif isinstance(value, ClassRef) and args is not None:
+            init = project.method(value.scope, "__init__")
+            if init is not None:
+                own = Instance(value.scope, args, calling.call_key(args), args.point)
+                self.add(ev.frame(init, args, site, own), world)
+        elif isinstance(value, LambdaFunc):
+            self._lambda(value, world)
+
+    def _lambda(self, value: LambdaFunc, world: World) -> None:
+        module = value.point.module
+        inner = module.inners.get(value.form.at)
+        for site in module.calls:
+            if _inside(site.inner, inner):
+                frame = value.point.frame
+                point = Point(frame, site.link, site.inner)
+                call = site.expr
+                assert isinstance(call, forms.Call)
+                paths = [v.path for v in self.project.evaluator.values(call.func, point) if isinstance(v, External)]
+                self.code.calls.append(WorkerCall(site, point, paths[0] if paths else "", world))
+
+    def _iterations(self, frame: Frame, world: World) -> None:
+        """Iterating a generator of the project runs its code, too."""
+        ev = self.project.evaluator
+        for link in frame.scope.module.loops:
+            if link.scope is frame.scope and isinstance(link.stmt, forms.For):
+                for value in ev.values(link.stmt.iter, Point(frame, link)):
+                    if isinstance(value, Generated):
+                        self.add(value.frame, world)
+                    elif isinstance(value, Instance):
+                        method = self.project.method(value.cls, "__iter__")
+                        if method is not None:
+                            self.add(ev.frame(method, self_=value), world)
+
+
+def _inside(inner: Inner | None, around: Inner | None) -> bool:
+    while inner is not None:
+        if inner is around:
+            return True
+        inner = inner.parent
+    return False
+
+
+def statements(scope: Scope) -> Iterator[forms.Stmt]:
+    """All statements of a function, those of its blocks included."""
+    todo = list(scope.body)
+    while todo:
+        link = todo.pop(0)
+        yield link.stmt
+        for block in link.blocks.values():
+            todo.extend(block)
+
+
+def _names_in(scope: Scope) -> Iterator[str]:
+    for stmt in statements(scope):
+        for root in expressions(stmt):
+            for expr in descend(root):
+                if isinstance(expr, forms.Name):
+                    yield expr.id
+                elif isinstance(expr, forms.Attr):
+                    yield expr.name
+
+
+def _reads(scope: Scope, name: str) -> bool:
+    params = scope.function.params
+    wanted = f"{params[0].name}.{name}" if params else ""
+    for stmt in statements(scope):
+        for root in expressions(stmt):
+            for expr in descend(root):
+                if isinstance(expr, forms.Attr) and expr.name == name and dotted(expr) == wanted:
+                    return True
+    return False

@@ -1,0 +1,107 @@
+"""GitHub Actions: workflow commands, which become annotations, and a table for the step's summary."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from dlcheck.findings import Finding, Severity
+from dlcheck.report.common import error_line, from_root, ranked, summary, where
+from dlcheck.report.concise import concise_lines
+
+if TYPE_CHECKING:
+    from dlcheck.engine import Report
+    from dlcheck.pages import Page
+
+_COMMAND: dict[Severity, str] = {"error": "error", "warning": "warning", "info": "notice"}
+# A step shows so many annotations of each kind and drops the others without a word.
+SHOWN = 10
+# GitHub takes 1 MiB of summary per step and refuses a longer one whole.
+SUMMARY_ROWS, SUMMARY_BYTES = 1000, 900_000
+
+
+def render(report: Report, *, pages: Mapping[str, Page], color: bool) -> str:
+    if file := os.environ.get("GITHUB_STEP_SUMMARY"):
+        append_summary(report, file)
+    return "\n".join((*commands(report.findings), *_plain(report), ""))
+
+
+def commands(findings: Sequence[Finding]) -> list[str]:
+    """The most serious and certain findings of each kind, as workflow commands."""
+    shown: list[str] = []
+    for severity in _COMMAND:
+        of_kind = [finding for finding in ranked(findings) if finding.severity == severity]
+        shown += (_command(finding) for finding in of_kind[:SHOWN])
+    return shown
+
+
+def _plain(report: Report) -> list[str]:
+    lines = [*concise_lines(report.findings), *map(error_line, report.errors), *summary(report)]
+    # The runner takes a line that begins so for a command, whoever wrote it.
+    return [f" {line}" if line.lstrip().startswith(("::", "##[")) else line for line in lines]
+
+
+def _command(finding: Finding) -> str:
+    place, message = finding.place, finding.message
+    properties = {"title": f"dlcheck ({finding.code})", "file": from_root(place.path, "GITHUB_WORKSPACE")}
+    if place.cell is None:
+        properties |= {"line": str(place.line), "col": str(place.column)}
+        properties |= {"endLine": str(place.end_line), "endColumn": str(place.end_column)}
+    else:
+        # A cell's line is no line of the notebook's file.
+        properties["line"] = "1"
+        message = f"cell {place.cell}, line {place.line}: {message}"
+    if finding.help:
+        message += f"\n{finding.help}"
+    named = ",".join(f"{key}={_escape_property(value)}" for key, value in properties.items())
+    return f"::{_COMMAND[finding.severity]} {named}::{_escape(message)}"
+
+
+def _escape(text: str) -> str:
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _escape_property(text: str) -> str:
+    return _escape(text).replace(":", "%3A").replace(",", "%2C")
+
+
+def append_summary(report: Report, file: str) -> None:
+    """Append the findings to the Markdown file that GitHub shows as the step's summary."""
+    try:
+        with open(file, "a", encoding="utf-8") as out:
+            out.write(step_summary(report))
+    except OSError:
+        # A summary that cannot be written is no reason to fail the step: the log says the same.
+        pass
+
+
+def step_summary(report: Report) -> str:
+    """The findings as a Markdown table."""
+    total = summary(report)[0]
+    if not report.findings:
+        return f"### dlcheck\n\n{total}\n"
+    lines = ["### dlcheck", "", total, "", "| severity | rule | where | what |", "| --- | --- | --- | --- |"]
+    size = sum(len(line) for line in lines)
+    rows = ranked(report.findings)
+    for number, finding in enumerate(rows):
+        row = _row(finding)
+        size += len(row.encode("utf-8", "replace")) + 1
+        if number == SUMMARY_ROWS or size > SUMMARY_BYTES:
+            lines += "", f"{len(rows) - number} more are in the log."
+            break
+        lines.append(row)
+    return "\n".join(lines) + "\n"
+
+
+def _row(finding: Finding) -> str:
+    cells = (finding.severity, f"{finding.code} {finding.rule}", where(finding.place), finding.message)
+    return f"| {' | '.join(map(_cell, cells))} |"
+
+
+def _cell(text: str) -> str:
+    parts = text.encode("utf-8", "replace").decode().split("`")
+    code = slice(1, None, 2) if len(parts) % 2 else slice(0, 0)
+    plain = [part.replace("&", "&amp;").replace("<", "&lt;") for part in parts]
+    plain[code] = parts[code]  # in code Markdown takes these characters as they are
+    return " ".join("`".join(plain).replace("|", "\\|").split())

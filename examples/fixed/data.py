@@ -1,0 +1,76 @@
+"""Tiles of satellite images: labelled ones in an archive, held-out ones in a folder, unlabelled ones in shards."""
+
+from __future__ import annotations
+
+import csv
+import io
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import Dataset, IterableDataset, get_worker_info
+
+
+def read_labels(path: Path) -> list[tuple[str, int]]:
+    with path.open(newline="") as file:
+        return [(name, int(label)) for name, label in csv.reader(file)]
+
+
+def to_tensor(tile: np.ndarray) -> torch.Tensor:
+    return torch.from_numpy(tile).float() / 255
+
+
+class TileArchive(Dataset):
+    """Labelled tiles, each decoded from its member of a zip archive when it is asked for."""
+
+    def __init__(self, archive: Path, labels: Path) -> None:
+        self.rows = read_labels(labels)
+        self.path = archive
+        self._archive: zipfile.ZipFile | None = None
+
+    @property
+    def archive(self) -> zipfile.ZipFile:
+        # Opened on first use, hence once in each worker: processes that share an open file share its offset.
+        if self._archive is None:
+            self._archive = zipfile.ZipFile(self.path)
+        return self._archive
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        name, label = self.rows[index]
+        tile = np.load(io.BytesIO(self.archive.read(name)))
+        return {"image": to_tensor(tile), "label": label}
+
+
+class TileFolder(Dataset):
+    """Labelled tiles, one file each."""
+
+    def __init__(self, folder: Path, labels: Path) -> None:
+        self.folder = folder
+        self.rows = read_labels(labels)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        name, label = self.rows[index]
+        return {"image": to_tensor(np.load(self.folder / name)), "label": label}
+
+
+class TileStream(IterableDataset):
+    """Unlabelled tiles, shard after shard."""
+
+    def __init__(self, folder: Path) -> None:
+        self.shards = sorted(folder.glob("*.npy"))
+
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        worker = get_worker_info()
+        first, stride = (worker.id, worker.num_workers) if worker else (0, 1)
+        for shard in self.shards[first::stride]:
+            for tile in np.load(shard):
+                yield to_tensor(tile)

@@ -1,0 +1,137 @@
+"""The arrows of the house: who may import whom, who may print, and what nobody imports."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = ROOT / "dlcheck"
+MODULES = sorted(PACKAGE.rglob("*.py"))
+
+# What each part may import of dlcheck besides itself: facts -> model -> checks -> findings.
+# Parts that are not named here stand above the rules and may use them all, but not the programs.
+MAY_IMPORT: dict[str, set[str]] = {
+    "findings": set(),
+    "source": {"findings"},
+    "facts": {"findings", "source"},
+    "gitignore": set(),
+    "notebook": {"findings", "source"},
+    "files": {"findings", "gitignore", "notebook", "source"},
+    "model": {"facts", "files", "findings", "source"},
+    "edits": {"facts", "findings", "source"},
+    "pages": {"findings"},
+    "checks": {"edits", "facts", "findings", "model", "pages", "source"},
+}
+PROGRAMS = {"cli", "lsp", "__main__"}
+WITHOUT_CLICK = {"facts", "model", "checks"}
+# Each of these costs more than the parse of a large file: see "what to avoid" of the design.
+DEAR = ("libcst.codemod", "libcst.matchers", "libcst.metadata")
+
+
+def part(module: Path) -> str:
+    """The first name below dlcheck: `model` for dlcheck/model/values.py."""
+    return module.relative_to(PACKAGE).with_suffix("").parts[0]
+
+
+def imports(module: Path) -> Iterator[str]:
+    return imported_names(module.read_bytes(), ("dlcheck", *module.relative_to(PACKAGE).parent.parts))
+
+
+def imported_names(text: str | bytes, package: tuple[str, ...]) -> Iterator[str]:
+    """Absolute dotted names that a module imports, at any depth; of `from a import b` both `a` and `a.b`."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = ".".join(package[: len(package) - node.level + 1]) if node.level else ""
+            source = ".".join(filter(None, (base, node.module)))
+            yield source
+            yield from (f"{source}.{alias.name}" for alias in node.names)
+
+
+def own_parts(module: Path) -> set[str]:
+    """The parts of dlcheck that a module imports."""
+    names = (name.split(".") for name in imports(module))
+    known = {part(other) for other in MODULES}
+    return {name[1] for name in names if name[0] == "dlcheck" and len(name) > 1 and name[1] in known}
+
+
+def belongs(name: str, package: str) -> bool:
+    return name == package or name.startswith(package + ".")
+
+
+@pytest.fixture(params=MODULES, ids=[str(module.relative_to(ROOT)) for module in MODULES])
+def module(request: pytest.FixtureRequest) -> Path:
+    return request.param
+
+
+def test_arrows_point_one_way(module: Path) -> None:
+    if part(module) == "__init__":
+        assert own_parts(module) <= {"__init__"}
+        return
+    used = own_parts(module) - {part(module)}
+    if part(module) in MAY_IMPORT:
+        assert used <= MAY_IMPORT[part(module)]
+    elif part(module) not in PROGRAMS:
+        assert not used & PROGRAMS
+
+
+def test_analysis_knows_neither_click_nor_torch(module: Path) -> None:
+    if part(module) in WITHOUT_CLICK:
+        assert not [name for name in imports(module) if belongs(name, "click") or belongs(name, "torch")]
+
+
+def test_linter_never_imports_torch(module: Path) -> None:
+    if part(module) not in {"measure", "advise"}:
+        assert not [name for name in imports(module) if belongs(name, "torch")]
+
+
+def test_dear_parts_of_libcst_are_not_imported(module: Path) -> None:
+    assert not [name for name in imports(module) if any(belongs(name, dear) for dear in DEAR)]
+
+
+def test_relative_and_nested_imports_are_seen() -> None:
+    text = "from ..model import values\nfrom . import forms\ndef f():\n    import click\n"
+    names = set(imported_names(text, ("dlcheck", "facts")))
+    assert names == {"dlcheck.model", "dlcheck.model.values", "dlcheck.facts", "dlcheck.facts.forms", "click"}
+
+
+# `cli` prints and exits, and nobody else; `python -m dlcheck` may hand on its status.
+def test_only_cli_prints_or_exits(module: Path) -> None:
+    if part(module) in PROGRAMS:
+        return
+    offenders = []
+    for node in ast.walk(ast.parse(module.read_bytes())):
+        if isinstance(node, ast.Call):
+            called = ast.unparse(node.func)
+            writes = called.startswith(("sys.stdout.", "sys.stderr.", "click.echo", "click.secho", "click.get_current"))
+            if writes or called in {"print", "exit", "quit", "sys.exit", "os._exit", "SystemExit"}:
+                offenders.append(f"line {node.lineno}: {called}")
+        elif isinstance(node, ast.Raise) and node.exc is not None and "SystemExit" in ast.unparse(node.exc):
+            offenders.append(f"line {node.lineno}: raise SystemExit")
+    assert offenders == []
+
+
+def test_running_the_linter_imports_neither_torch_nor_dear_parts(tmp_path: Path) -> None:
+    sample = tmp_path / "train.py"
+    sample.write_text("from torch.utils.data import DataLoader\n\nloader = DataLoader([1, 2], num_workers=2)\n")
+    code = (
+        "import sys\n"
+        "from dlcheck.cli import main\n"
+        "try:\n"
+        "    main()\n"
+        "except SystemExit:\n"
+        "    pass\n"
+        "sys.stderr.write(' '.join(sys.modules))\n"
+    )
+    command = [sys.executable, "-c", code, "check", "--isolated", "--no-cache", "--output-format", "json", str(sample)]
+    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    loaded = set(run.stderr.split())
+    assert "libcst" in loaded
+    assert not loaded & {"torch", "libcst.codemod", "libcst.matchers"}

@@ -1,0 +1,282 @@
+"""The pages of the rules are complete, and every block of them does what it says.
+
+A python block is checked as train.py, or under the name that a line above it gives (`data.py`:).
+Named blocks that follow one another, without words between, make up one program.  Marks (``# DLC101`` at the end of a
+line; ``# DLC101, DLC101`` where it is found twice) are the findings, exactly.  A text block is the
+concise report on the program above it, a diff block what the fixes of the page's rule do to it.
+
+``python -m tests.test_pages`` writes rules/README.md anew.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from dlcheck import edits, pages
+from dlcheck.checks import RULES
+from dlcheck.config import Config
+from dlcheck.engine import Report, check
+from dlcheck.findings import Finding
+from dlcheck.pages import Page
+from dlcheck.report import render
+
+FOLDER = Path(__file__).resolve().parent.parent / "rules"
+PAGES = pages.load()
+# Found by the engine, not by a check.
+ENGINE_RULES = {"DLC001", "DLC002"}
+
+HEADINGS = ("What it does", "Why is this bad?", "Example", "Fix safety", "When not to use it", "Measured", "More cases")
+OPTIONAL_HEADINGS = {"Measured", "More cases"}
+
+HEADING = re.compile(r"^## (.+)$", re.MULTILINE)
+FENCE = re.compile(r"(?:^`(?P<file>[^`\n]+)`:\n\n)?^```(?P<kind>\w+)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
+MARK = re.compile(r"# (DLC\d{3}(?:, DLC\d{3})*)$")
+REPORTED = re.compile(r"^\S+:\d+:\d+: ")
+
+
+@dataclass
+class Program:
+    """Blocks that are checked together, and what the page says of them."""
+
+    page: Page
+    section: str
+    line: int
+    named: bool
+    files: dict[str, str] = field(default_factory=dict)
+    report: str | None = None
+    diff: str | None = None
+
+    @property
+    def marks(self) -> list[tuple[str, int, str]]:
+        """File, line and code of each finding that the marks name, sorted."""
+        return sorted(
+            (name, number, code)
+            for name, text in self.files.items()
+            if name.endswith(".py")
+            for number, line in enumerate(text.splitlines(), 1)
+            if (mark := MARK.search(line))
+            for code in mark[1].split(", ")
+        )
+
+    @property
+    def own_marks(self) -> list[tuple[str, int, str]]:
+        return [mark for mark in self.marks if mark[2] == self.page.code]
+
+
+def programs(page: Page) -> Iterator[Program]:
+    """The programs of a page, in order."""
+    sections = [(found.start(), found[1]) for found in HEADING.finditer(page.body)]
+    current: Program | None = None
+    end = 0
+    for block in FENCE.finditer(page.body):
+        follows, end = not page.body[end : block.start()].strip(), block.end()
+        kind, name, text = block["kind"], block["file"], block["text"]
+        if kind in ("text", "diff"):
+            assert current is not None, f"{page.code}: a {kind} block without a program above it"
+            if kind == "text":
+                current.report = text
+            else:
+                current.diff = text
+            continue
+        section = [title for start, title in sections if start < block.start()][-1]
+        if not (name and follows and current and current.named):
+            if current is not None:
+                yield current
+            current = Program(page, section, page.body.count("\n", 0, block.start()) + 1, bool(name))
+        assert current is not None
+        current.files[name or "train.py"] = text
+    if current is not None:
+        yield current
+
+
+PROGRAMS = [
+    pytest.param(program, id=f"{page.code}-{number}-{program.section}".replace(" ", "_"))
+    for page in PAGES.values()
+    for number, program in enumerate(programs(page), 1)
+]
+
+
+def run(program: Program, place: Path) -> Report:
+    """The report on a program, of the default selection and the page's own rule."""
+    for name, text in program.files.items():
+        file = place / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8")
+    # The folder is a project of its own, wherever temporary folders lie.
+    (place / "pyproject.toml").touch()
+    return check(["."], Config(isolated=False, overrides={"extend-select": [program.page.code]}))
+
+
+def fixed(program: Program, report: Report) -> dict[str, str]:
+    """The files of a program after the fixes of the page's rule."""
+    changes = [
+        edit
+        for finding in report.findings
+        if finding.code == program.page.code and finding.fix
+        for edit in finding.fix.edits
+    ]
+    return {name: edits.apply(source, changes) for name, source in report.sources.items()}
+
+
+def changed_lines(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
+    return [
+        line
+        for name in before
+        for line in difflib.unified_diff(
+            before[name].splitlines(), after.get(name, before[name]).splitlines(), n=0, lineterm=""
+        )
+        if not line.startswith(("---", "+++", "@@"))
+    ]
+
+
+def said_by(page: Page, finding: Finding) -> list[str]:
+    """The variants of a page, "" for itself, that can have made a finding."""
+    return [
+        name
+        for name in ("", *page.variants)
+        for said in [page.variant(name)]
+        if said.severity == finding.severity
+        and said.confidence == finding.confidence
+        and re.fullmatch(_pattern(said.message or ""), finding.message, re.DOTALL)
+        and (finding.fix is None or finding.fix.applicability == said.fix)
+    ]
+
+
+def _pattern(message: str) -> str:
+    return re.sub(r"\\\{\w+\\\}", ".+", re.escape(message))
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_program_is_reported_as_its_page_says(
+    program: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    report = run(program, tmp_path)
+    assert not report.errors
+    found = sorted((finding.place.path, finding.place.line, finding.code) for finding in report.findings)
+    assert found == program.marks
+
+    for finding in report.findings:
+        page = PAGES[finding.code]
+        assert said_by(page, finding), f"not the words, severity and fix of {page.code}: {finding}"
+        assert finding.rule == page.name
+
+    if program.report is not None:
+        told = render(report, "concise", pages=PAGES, color=False)
+        assert [line for line in told.splitlines() if REPORTED.match(line)] == program.report.splitlines()
+
+    if program.diff is not None:
+        after = fixed(program, report)
+        assert changed_lines(program.files, after) == program.diff.splitlines()
+        again = tmp_path / "fixed"
+        again.mkdir()
+        monkeypatch.chdir(again)
+        mended = Program(program.page, program.section, program.line, program.named, {**program.files, **after})
+        left = [finding.code for finding in run(mended, again).findings]
+        unfixed = [finding for finding in report.findings if finding.code == program.page.code and not finding.fix]
+        assert left.count(program.page.code) == len(unfixed)
+        assert "DLC001" not in left
+
+
+@pytest.mark.parametrize("page", PAGES.values(), ids=PAGES)
+def test_every_variant_is_shown(page: Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: set[str] = set()
+    for number, program in enumerate(programs(page)):
+        if page.variants and program.own_marks:
+            place = tmp_path / str(number)
+            place.mkdir()
+            monkeypatch.chdir(place)
+            findings = run(program, place).findings
+            shown.update(*(said_by(page, finding) for finding in findings if finding.code == page.code))
+    assert set(page.variants) <= shown
+
+
+@pytest.mark.parametrize("page", PAGES.values(), ids=PAGES)
+def test_page_is_complete(page: Page) -> None:
+    text = (FOLDER / f"{page.code}-{page.name}.md").read_text(encoding="utf-8")
+    assert text.startswith(f"# {page.name} ({page.code})\n\n```toml\n")
+
+    headings = HEADING.findall(page.body)
+    assert headings == [heading for heading in HEADINGS if heading in headings]
+    assert set(HEADINGS) - OPTIONAL_HEADINGS <= set(headings)
+
+    by_section: dict[str, list[Program]] = {}
+    for program in programs(page):
+        by_section.setdefault(program.section, []).append(program)
+    example, *instead = by_section["Example"]
+    assert example.own_marks
+    assert example.report is not None
+    assert "\nUse instead:\n" in page.body
+    assert not any(program.own_marks for program in instead)
+    assert (page.fix != "none") == (example.diff is not None)
+    assert example.diff is not None or instead
+    assert by_section["When not to use it"]
+    assert not any(program.marks for program in by_section["When not to use it"])
+    assert len([program for found in by_section.values() for program in found]) >= 5
+
+
+@pytest.mark.parametrize("page", PAGES.values(), ids=PAGES)
+def test_metadata_reads_well(page: Page) -> None:
+    assert re.fullmatch(r"[a-z]+(-[a-z]+)+", page.name)
+    assert len(page.summary) <= 100
+    assert not page.summary.endswith(".")
+    assert page.help.endswith(".")
+    assert re.fullmatch(r"\d+\.\d+", page.since)
+    assert page.references
+    assert all(reference.startswith("https://") for reference in page.references)
+    for name in ("", *page.variants):
+        said = page.variant(name)
+        assert said.message
+        assert not said.message.endswith(".")
+        assert len(said.message) <= 160
+
+
+def test_every_check_has_its_page_and_every_page_its_check() -> None:
+    assert set(PAGES) == {*RULES, *ENGINE_RULES}
+
+
+def test_names_differ() -> None:
+    assert len({page.name for page in PAGES.values()}) == len(PAGES)
+
+
+def test_table_is_current() -> None:
+    assert (FOLDER / "README.md").read_text(encoding="utf-8") == table()
+
+
+def table() -> str:
+    """The text of rules/README.md."""
+    rows = [
+        f"| [{page.code}]({page.code}-{page.name}.md) | {page.name} | {_severities(page)} | "
+        f"{'on' if page.default else 'off'} | {page.fix} | {page.summary} |"
+        for page in PAGES.values()
+    ]
+    return "\n".join((INTRODUCTION, *rows, ""))
+
+
+def _severities(page: Page) -> str:
+    """A rule's severities, its own first."""
+    said = (page.variant(name).severity or page.severity for name in ("", *page.variants))
+    return ", ".join(dict.fromkeys(said))
+
+
+INTRODUCTION = """\
+# The rules
+
+A rule is one page: what it finds, why that is bad, what to do instead, and when to leave it out.
+The blocks of a page are its tests (`tests/test_pages.py`); `dlcheck rule CODE` shows it without
+those that only tests need. This table is made by `python -m tests.test_pages`.
+
+| code | name | severity | default | fix | what it finds |
+| --- | --- | --- | --- | --- | --- |"""
+
+
+if __name__ == "__main__":
+    os.chdir(FOLDER)
+    Path("README.md").write_text(table(), encoding="utf-8")
