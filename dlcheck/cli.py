@@ -402,7 +402,7 @@ def config_command(path: str, form: str, **options: Any) -> None:
         if row.value is not None:
             say(f"{key} = {_toml_value(row.value)}  # {row.origin}")
     for what, told in targets.items():
-        say(f"{what}: {told.text or 'any'}  # {told.origin}")
+        say(f"{what}: {told.text or ('current' if what == 'torch' else 'any')}  # {told.origin}")
     say(f"rules: {' '.join(codes) or 'none'}")
 
 

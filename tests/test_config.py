@@ -60,9 +60,7 @@ def test_selection(in_file: dict[str, Any], on_command_line: dict[str, Any], exp
 
 def test_unknown_rules_are_told_with_a_suggestion(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    Path("dlcheck.toml").write_text(
-        'ignore = ["synchronos-loading", "DLC101"]\nper-file-ignores = { "a" = ["zzz"] }\n'
-    )
+    Path("dlcheck.toml").write_text('ignore = ["synchronos-loading", "DLC101"]\nper-file-ignores = { "a" = ["zzz"] }\n')
     config = load(".", {"extend-select": ("DLC999",)})
     assert config.unknown_rules(lambda: PAGES) == [
         "dlcheck.toml: `ignore`: there is no rule `synchronos-loading`; did you mean `synchronous-loading`?",

@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 FAULTY = ROOT / "examples" / "faulty"
 FIXED = ROOT / "examples" / "fixed"
 
-MARK = re.compile(r"# (DLC\d{3}(?: DLC\d{3})*)$")
+MARK = re.compile(r"# (DLC\d{3}(?:, DLC\d{3})*)$")
 
 needs_torch = pytest.mark.skipif(
     importlib.util.find_spec("torch") is None or importlib.util.find_spec("numpy") is None,
@@ -53,7 +53,7 @@ def expected() -> Counter[tuple[str, int, str]]:
     for file in sorted(FAULTY.glob("*.py")):
         for number, line in enumerate(file.read_text().splitlines(), start=1):
             if match := MARK.search(line):
-                marks.update((file.name, number, code) for code in match[1].split())
+                marks.update((file.name, number, code) for code in match[1].split(", "))
     return marks
 
 

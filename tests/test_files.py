@@ -204,7 +204,7 @@ def test_odd_things_are_passed_over_in_folders(by: str, tmp_path: Path) -> None:
         ("fifo.py", "a named pipe"),
         ("missing.py", "No such file"),
         ("round.py", "symbolic links"),
-        ("a\0b", "null byte"),
+        ("a\0b", "null"),
     ],
 )
 def test_odd_things_that_are_named_are_told(name: str, words: str, tmp_path: Path) -> None:

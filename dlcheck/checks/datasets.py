@@ -55,7 +55,7 @@ def _eager(loader: Loader, dataset: DatasetClass, kept: Kept, workers: OptionAlt
 
 @rule("DLC304")
 def handle_opened_in_init(loader: Loader) -> Iterator[Finding]:
-    if any(not option.is_(None) for option in loader.option("worker_init_fn")):
+    if loader.worker_init_may_touch_dataset():
         return
     for alt in loader.datasets:
         for handle in alt.dataset.handles if alt.dataset is not None else ():

@@ -91,16 +91,13 @@ def worlds(options: Iterable[OptionAlt]) -> list[World]:
 
 
 def written(option: OptionAlt, loader: Loader) -> Spot:
-    """Where an option is written in the constructor's call, else the constructor's name.
+    """Where an option is written, else the constructor's name.
 
-    A dict that holds the option may serve other loaders, for which it is right.
+    A dict that holds it for several loaders may be right for the others: the constructor then.
     """
-    if option.module is loader.module:
-        start, end = loader.module.facts.span(loader.call.at)
-        first, last = loader.module.facts.span(option.at)
-        if start <= first and last <= end:
-            return Spot(loader.module, option.at)
-    return Spot(loader.module, loader.name_at)
+    if option.module is None or loader.project.shares_option(option.module, option.at):
+        return Spot(loader.module, loader.name_at)
+    return Spot(option.module, option.at)
 
 
 def elsewhere(option: OptionAlt, loader: Loader, caption: str) -> list[Spot]:

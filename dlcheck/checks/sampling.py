@@ -115,7 +115,7 @@ def _is_set(name: str, option: OptionAlt) -> bool:
     if not option.given:
         return False
     if name == "batch_size":
-        return isinstance(option.value, Const) and option.value.value not in (1, None)
+        return isinstance(option.value, Const) and option.value.value != 1
     if name in ("shuffle", "drop_last"):
         return option.is_(True)
     return is_object(option.value) and not isinstance(option.value, Const)

@@ -118,10 +118,12 @@ def get(ev: Evaluator, value: Value, name: str, expr: forms.Attr, point: Point) 
     if isinstance(value, SuperOf):
         return _super_attribute(ev, value, name)
     if isinstance(value, Made):
+        if value.path == "torch.device" and name == "type" and value.args is not None:
+            return _device_type(ev, value, expr, point)
         found = settings.namespace_attribute(ev, value, name)
         if found is not None:
             return found
-        return [Alt(External(f"{value.path}().{name}") if not value.base else External(f"{value.path}().{name}"), ANY)]
+        return [Alt(External(f"{value.path}().{name}"), ANY)]
     if isinstance(value, LoaderRef):
         return _loader_attribute(ev, value, name, expr, point)
     if isinstance(value, Managed):
@@ -141,6 +143,17 @@ def get(ev: Evaluator, value: Value, name: str, expr: forms.Attr, point: Point) 
             return found
         return [Alt(unknown_part(value, name), ANY)]
     return ev.unknown_at(expr, point)
+
+
+def _device_type(ev: Evaluator, device: Made, expr: forms.Attr, point: Point) -> list[Alt]:
+    """``device.type``: "cuda" or "cpu", as the device is."""
+    from dlcheck.model.transfers import device_kinds
+
+    out: list[Alt] = []
+    for kind, world in device_kinds(ev, calling.known(device)):
+        known = kind in ("cuda", "cpu", "mps")
+        out.append(Alt(Const(kind) if known else ev.unknown_at(expr, point)[0].value, world))
+    return out
 
 
 def _loader_attribute(ev: Evaluator, loader: LoaderRef, name: str, expr: forms.Attr, point: Point) -> list[Alt]:

@@ -42,6 +42,7 @@ from dlcheck.model.worlds import ANY
 
 if TYPE_CHECKING:
     from dlcheck.model.evaluate import Evaluator
+    from dlcheck.model.scopes import Module
 
 # Methods that copy a tensor to a device, or may.
 MOVES = frozenset({"to", "cuda", "xpu", "npu", "mps", "type"})
@@ -57,12 +58,36 @@ def method_on_value(ev: Evaluator, expr: forms.Call, args: Arguments, point: Poi
     if isinstance(func.value, forms.Name) and func.value.id in ("self", "cls", "torch", "np", "os", "nn"):
         return None
     receivers = ev.eval(func.value, point)
+    if func.name == "pin_memory" and not any(isinstance(alt.value, (Instance, LoaderRef)) for alt in receivers):
+        return [Alt(Pinned(calling.call_key(args)), ANY)]
+    if func.name in ("to", "cuda") and all(isinstance(alt.value, (Unknown, Made)) for alt in receivers):
+        return _moved_unknown(ev, func.name, args, point)
     if not any(isinstance(alt.value, _RECEIVERS) for alt in receivers):
         return None
     return ev.bind(receivers, lambda value: _method(ev, value, expr, func, args, point))
 
 
 _RECEIVERS = (Mapping, Many, Batch, Moved, Pinned, LoaderRef, Managed, Iterating, Elements, Generated)
+
+
+def _moved_unknown(ev: Evaluator, name: str, args: Arguments, point: Point) -> list[Alt] | None:
+    """A tensor of which nothing else is known, or a module, on the GPU where that is certain."""
+    from dlcheck.model.transfers import targets_of
+
+    kinds = targets_of(ev, name, args)
+    if not any(kind == "cuda" for kind, _ in kinds):
+        return None
+    unknown = Unknown(calling.call_key(args))
+    return [
+        Alt(Moved(unknown, calling.call_key(args), _here(args)) if kind == "cuda" else unknown, world)
+        for kind, world in kinds
+    ]
+
+
+def _here(args: Arguments) -> tuple[Module, int] | None:
+    if args.call is None or args.point is None:
+        return None
+    return args.point.module, args.call.at
 
 
 def _method(
@@ -75,6 +100,8 @@ def _method(
     if isinstance(value, (Batch, Pinned)):
         return tensor_method(ev, value, func.name, args, point)
     if isinstance(value, Moved):
+        if func.name in ("cpu", "numpy", "tolist", "item", "size", "dim", "numel"):
+            return [Alt(Unknown(calling.call_key(args)), ANY)]
         return [Alt(value, ANY)]
     if isinstance(value, LoaderRef) and func.name == "__iter__":
         return [Alt(Iterating("iter", (value,), calling.call_key(args)), ANY)]
@@ -120,11 +147,13 @@ def _many_method(ev: Evaluator, value: Many, name: str, args: Arguments) -> list
 def tensor_method(ev: Evaluator, value: Batch | Pinned, name: str, args: Arguments, point: Point) -> list[Alt]:
     """A method of a batch or of a tensor of it."""
     if name in MOVES:
-        from dlcheck.model.transfers import moves_to_device
+        from dlcheck.model.transfers import targets_of
 
-        if moves_to_device(ev, name, args):
-            return [Alt(Moved(value, calling.call_key(args)), ANY)]
-        return [Alt(_derived(value), ANY)]
+        there = Moved(value, calling.call_key(args), _here(args))
+        return [
+            Alt(_derived(value) if kind == "dtype" else value if kind == "cpu" else there, world)
+            for kind, world in targets_of(ev, name, args)
+        ]
     if name == "pin_memory":
         return [Alt(Pinned(calling.call_key(args)), ANY)]
     if name in library.VIEWS:
@@ -222,7 +251,7 @@ def _computed(ev: Evaluator, path: str, args: Arguments) -> list[Alt]:
     if path in TENSOR_MAKERS:
         device = calling.keyword(args, "device")
         if device is not None and any(kind == "cuda" for kind, _ in device_kinds(ev, device)):
-            return [Alt(Moved(UNKNOWN, calling.call_key(args)), ANY)]
+            return [Alt(Moved(UNKNOWN, calling.call_key(args), _here(args)), ANY)]
     return [Alt(calling.made(path, args), ANY)]
 
 

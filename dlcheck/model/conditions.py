@@ -40,6 +40,10 @@ if TYPE_CHECKING:
 
 Truths = list[tuple[bool, World]]
 
+# ``get_worker_info()`` is something in a worker, and None elsewhere.
+WORKER_INFO = "torch.utils.data.get_worker_info"
+IN_WORKER = ("symbol", "in worker")
+
 _OBJECTS = (
     Func, LambdaFunc, ClassRef, Bound, Instance, ModuleRef, LoaderRef, Managed, Generated, Iterating, Batch, Pinned,
     Moved, External,
@@ -117,6 +121,8 @@ def is_object(value: Value) -> bool:
 
 
 def _made_truth(value: Made, where: Hashable) -> Truths:
+    if value.path == WORKER_INFO:
+        return _open(IN_WORKER)
     symbol = library.SYMBOLS.get(value.path)
     if symbol:
         return _open(("symbol", symbol))
@@ -173,6 +179,8 @@ def compare(ev: Evaluator, op: str, left: Value, right: Value, point: Point, at:
                 return _open(("cmp", point.module.name, at, point.frame))
             return [(answer, ANY)]
     if op in ("is", "is not", "==", "!="):
+        if isinstance(left, Made) and left.path == WORKER_INFO and isinstance(right, Const) and right.value is None:
+            return [(answer is (op in ("is not", "!=")), world) for answer, world in _open(IN_WORKER)]
         none = isinstance(right, Const) and right.value is None
         if none and is_object(left) or isinstance(left, Const) and left.value is None and is_object(right):
             return [(op in ("is not", "!="), ANY)]

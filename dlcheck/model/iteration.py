@@ -151,6 +151,11 @@ def _comprehended(ev: Evaluator, value: Elements) -> list[Alt]:
 
 def _yielded(ev: Evaluator, frame: Frame, key: Hashable) -> list[Alt]:
     """What a generator yields, from any of its yields."""
+    # A generator may iterate itself, each time in a deeper frame: the evaluator ends that.
+    return ev.remember(("yielded", frame), lambda: _yields_of(ev, frame, key))
+
+
+def _yields_of(ev: Evaluator, frame: Frame, key: Hashable) -> list[Alt]:
     out: list[Alt] = []
     for number, site in enumerate(frame.scope.yields[:MAX_CHOICES]):
         expr = site.expr

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from dlcheck.facts import forms
 from dlcheck.model import calling, library
 from dlcheck.model.attributes import frame_of_method
-from dlcheck.model.scopes import Link, Module, Scope, Store, children, descend, dotted, expressions, target_names
+from dlcheck.model.scopes import Link, Module, Scope, Store, children, descend, dotted, expressions, last_name, target_names
 from dlcheck.model.values import (
     Const,
     Elements,
@@ -136,7 +136,7 @@ def _used(dataset: DatasetClass, stored: list[tuple[str, Made, World]]) -> Itera
         root = _root(made.path)
         if made.path != root and any(other.path == root for _, other, _ in stored):
             continue  # the handle itself is kept, too, and speaks for its parts
-        parts = {other for other, value, _ in stored if value.path.startswith(root) and not value.path.endswith(("[:]", "()"))}
+        parts = {other for other, value, _ in stored if _root(value.path) == root and _handle_kind(dataset.project.evaluator, value)}
         if any(dataset.worker_code.reads_attribute(dataset.cls, part) for part in parts | {name}):
             point = made.args.point
             yield Handle(kind, root, name, point.module, made.args.call.at, point.link, world)
@@ -144,10 +144,7 @@ def _used(dataset: DatasetClass, stored: list[tuple[str, Made, World]]) -> Itera
 
 def _root(path: str) -> str:
     """The function that opened what ``path`` is part of."""
-    root = path.partition("()")[0]
-    while root.endswith("[]"):
-        root = root.removesuffix("[]")
-    return root
+    return path.partition("()")[0].partition("[")[0]
 
 
 def _handle_kind(ev: Evaluator, made: Made) -> Literal["file", "connection"] | None:
@@ -242,7 +239,7 @@ def _in_loops(dataset: DatasetClass) -> Iterator[Kept]:
             found = _kept_by_loop(dataset, scope, call.site.link, call.call)
             if found is not None:
                 what = call.path.removeprefix("builtins.").removeprefix("PIL.")
-                yield Kept("files", what, scope.module, found.stmt.at, found, world)
+                yield Kept("files", what, found.scope.module, found.stmt.at, found, world)
 
 
 def _decodes(path: str) -> bool:
@@ -255,7 +252,7 @@ def _kept_by_loop(dataset: DatasetClass, scope: Scope, link: Link, read: forms.C
     comp = _comprehension_around(link, read)
     if comp is not None:
         targets = {name for clause in comp.clauses for name in target_names(clause.target)}
-        return link if _mentions(read, targets) and _lands_on_self(dataset, scope, link) else None
+        return _landing(dataset, scope, link) if _mentions(read, targets) else None
     loop = next((outer for outer in link.outer() if isinstance(outer.stmt, forms.For)), None)
     if loop is None or not isinstance(loop.stmt, forms.For):
         return None
@@ -265,8 +262,8 @@ def _kept_by_loop(dataset: DatasetClass, scope: Scope, link: Link, read: forms.C
         return None
     read_names = _derived(body, read)
     for inner in body:
-        if _keeps(inner, read_names, read) and _lands_on_self(dataset, scope, inner):
-            return inner
+        if _keeps(inner, read_names, read):
+            return _landing(dataset, scope, inner)
     return None
 
 
@@ -328,20 +325,31 @@ def _keeps(link: Link, names: set[str], read: forms.Call) -> bool:
     return False
 
 
-def _lands_on_self(dataset: DatasetClass, scope: Scope, link: Link) -> bool:
-    """Whether what a statement fills is an attribute that samples are made of."""
+def _landing(dataset: DatasetClass, scope: Scope, link: Link) -> Link | None:
+    """The statement of the dataset that keeps what ``link`` fills, if samples are made of it.
+
+    Where a helper fills a list and returns it, that is the assignment to ``self`` which calls it.
+    """
     own = scope.function.params[0].name if scope.function.params else "self"
-    filled = link.changes
-    attributes = {name.split(".")[1] for name in filled if name.startswith(f"{own}.")}
-    local = {name for name in filled if "." not in name}
+    attributes = {name.split(".")[1] for name in link.changes if name.startswith(f"{own}.")}
+    local = {name for name in link.changes if "." not in name}
+    is_method = scope.owner is not None
     for store in scope.module.stores:
-        if store.link.scope is scope and dotted(store.target.value) == own and store.value is not None:
-            if _mentions(store.value, local):
+        if store.link.scope is scope and dotted(store.target.value) == own and store.value is not None and is_method:
+            if store.link is link or _mentions(store.value, local):
                 attributes.add(store.target.name)
-    if any(_mentions(value, local) for value in _returned(scope)):
-        # A helper that returns what it read: its caller stores it.
-        attributes |= {store.target.name for store, _ in _kept_stores(dataset)}
-    return any(dataset.worker_code.reads_attribute(dataset.cls, name) for name in attributes)
+    reads = dataset.worker_code.reads_attribute
+    if any(reads(dataset.cls, name) for name in attributes):
+        return link
+    if link in scope.returns or any(_mentions(value, local) for value in _returned(scope)):
+        for store, _ in _kept_stores(dataset):
+            if store.value is not None and reads(dataset.cls, store.target.name) and _calls(store.value, scope.name):
+                return store.link
+    return None
+
+
+def _calls(expr: forms.Expr, name: str) -> bool:
+    return any(isinstance(inner, forms.Call) and last_name(inner.func) == name for inner in descend(expr))
 
 
 def _returned(scope: Scope) -> Iterator[forms.Expr]:

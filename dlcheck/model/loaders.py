@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from dlcheck.facts import forms
 from dlcheck.model import calling, conditions, library, loops, samples
 from dlcheck.model.datasets import DatasetAlt, datasets_of
-from dlcheck.model.samples import Cost, CudaUse
+from dlcheck.model.samples import Cost, CudaSample, CudaUse
 from dlcheck.model.scopes import Link, Module, Scope, Site, descend, dotted, last_name
 from dlcheck.model.values import (
     UNKNOWN,
@@ -29,6 +29,7 @@ from dlcheck.model.values import (
     Undefined,
     Value,
 )
+from dlcheck.model.workers import worker_code
 from dlcheck.model.worlds import ANY, World
 
 if TYPE_CHECKING:
@@ -172,9 +173,9 @@ class Loader:
         """Where its samples or batches are put on the GPU while they are made."""
         return self._cuda_uses
 
-    def cuda_samples(self) -> list[CudaUse]:
-        """Those of them that samples or batches are returned from."""
-        return [use for use in self._cuda_uses if use.returned]
+    def cuda_samples(self) -> list[CudaSample]:
+        """The CUDA tensors that its samples or batches are."""
+        return list(samples.cuda_samples(self))
 
     def yields_cuda(self) -> bool:
         """Whether its batches may be on the GPU already."""
@@ -205,7 +206,20 @@ class Loader:
         """Whether the program changes the dataset between epochs: persistent workers would not see it."""
         classes = {alt.dataset.cls for alt in self.datasets if alt.dataset is not None}
         around = {link for loop in self.loops for link in loop.repeated_by()}
-        return any(_changes_dataset(self.project, link, classes) for link in around)
+        given = calling.argument(self.ref.args, "dataset", 0)
+        name = dotted(given.expr) if given is not None and given.point is not None else None
+        return any(_changes_dataset(self.project, link, classes, name) for link in around)
+
+    def worker_init_may_touch_dataset(self) -> bool:
+        """Whether a ``worker_init_fn`` may split the dataset, or open its files anew."""
+        for option in self.option("worker_init_fn"):
+            if option.is_(None):
+                continue
+            if not isinstance(option.value, (Func, Instance)):
+                return True
+            if worker_code(self.project, option.value).mentions(samples.WORKER_WORDS | {"dataset"}):
+                return True
+        return False
 
     def rebuilding_loop(self) -> Link | None:
         """The epoch loop that builds this loader anew in each round although nothing differs."""
@@ -225,6 +239,7 @@ class Loader:
             return False
         changed = {name.partition(".")[0] for name in loop.changes} - {"self"}
         changed |= {name for name in loop.changes if name.startswith("self.")}
+        changed |= _called_upon(loop)
         for arg in self.call.args:
             for expr in descend(arg.value):
                 if isinstance(expr, forms.Name) and expr.id in changed or dotted(expr) in changed:
@@ -240,6 +255,18 @@ class Loader:
 _RANDOM = frozenset({"randperm", "permutation", "shuffle", "sample", "choice", "randint", "random_split", "next", "pop"})
 
 
+def _called_upon(loop: Link) -> set[str]:
+    """The names on which a loop calls a method for its effect: ``curriculum.advance()``."""
+    return {
+        dotted(site.expr.func.value) or ""
+        for site in loop.scope.module.calls_in(loop)
+        if isinstance(site.link.stmt, forms.Do)
+        and site.link.stmt.value is site.expr
+        and isinstance(site.expr, forms.Call)
+        and isinstance(site.expr.func, forms.Attr)
+    }
+
+
 def _counts(expr: forms.Expr) -> bool:
     """``range(n)``, ``trange(n)``, ``tqdm(range(n))``, ``count()``: a loop over numbers."""
     if not isinstance(expr, forms.Call):
@@ -249,11 +276,13 @@ def _counts(expr: forms.Expr) -> bool:
     return last_name(expr.func) in ("tqdm", "enumerate", "track") and bool(expr.args) and _counts(expr.args[0].value)
 
 
-def _changes_dataset(project: Project, loop: Link, classes: set[Scope]) -> bool:
+def _changes_dataset(project: Project, loop: Link, classes: set[Scope], name: str | None) -> bool:
+    """Whether a loop sets attributes of a dataset of these classes, or of what is called ``name``."""
     module = loop.scope.module
     for store in module.stores:
         if loop in (store.link, *store.link.outer()):
-            if ".dataset." in (dotted(store.target) or ""):
+            target = dotted(store.target) or ""
+            if ".dataset." in target or name is not None and dotted(store.target.value) == name:
                 return True
             point = project.point(Site(store.target.value, store.link, None))
             if any(isinstance(value, Instance) and value.cls in classes for value in project.evaluator.values(store.target.value, point)):
@@ -262,6 +291,8 @@ def _changes_dataset(project: Project, loop: Link, classes: set[Scope]) -> bool:
         func = site.expr.func if isinstance(site.expr, forms.Call) else None
         if not isinstance(func, forms.Attr):
             continue
+        if dotted(func.value) is not None and last_name(func.value) == "dataset" and func.name.startswith("set_"):
+            return True
         for value in project.evaluator.values(func, project.point(site)):
             if isinstance(value, Func) and value.scope.owner in classes and _sets_attributes(value.scope):
                 return True
@@ -398,15 +429,21 @@ def loader_calls(project: Project) -> Iterator[Site]:
 
 def _constructor_names(project: Project) -> set[str]:
     names = {path.rpartition(".")[2] for path in library.LOADER_CLASSES}
-    names |= {cls.name for cls in project.classes() if project.is_loader_class(cls)}
     for name in tuple(names):
         names |= project.aliases(name)
+    names |= {cls.name for cls in project.classes() if _may_be_loader(cls, names) and project.is_loader_class(cls)}
     for module in project.loaded():
         for link in module.links.values():
             stmt = link.stmt
             if isinstance(stmt, forms.Assign) and _names_constructor(stmt.value, names):
                 names |= {last_name(target) for target in stmt.targets} - {""}
     return names
+
+
+def _may_be_loader(cls: Scope, names: set[str]) -> bool:
+    node = cls.node
+    bases = [last_name(base.value) for base in node.bases] if isinstance(node, forms.Class) else []
+    return any(base in names or "oader" in base for base in bases)
 
 
 def _names_constructor(expr: forms.Expr, names: set[str]) -> bool:

@@ -14,7 +14,7 @@ from dlcheck.model import calling, library, settings
 from dlcheck.model.datasets import DatasetClass
 from dlcheck.model.evaluate import Evaluator
 from dlcheck.model.frameworks import mark_managed
-from dlcheck.model.loaders import Loader, built_loaders
+from dlcheck.model.loaders import Loader, built_loaders, loader_calls
 from dlcheck.model.loops import BatchLoop, NextCall, batch_loops, next_calls
 from dlcheck.model.scopes import Link, Module, Scope, Site, Store, last_name
 from dlcheck.model.targets import Targets
@@ -42,13 +42,24 @@ if TYPE_CHECKING:
     from dlcheck.files import Workspace
     from dlcheck.source import Source
 
-MAX_EXTRA_MODULES = 400
+MAX_EXTRA_MODULES = 150
+MAX_CALLING_FILES = 12  # read in search of a function's callers
 MAX_MODULE_BYTES = 1_000_000
 
 # Names that no project's own file stands for, whatever lies beside the script.
 _LIBRARIES = frozenset(sys.stdlib_module_names - {"test", "code", "this"}) | {
     "torch", "torchvision", "torchaudio", "numpy", "PIL", "cv2", "tqdm", "pandas", "scipy", "sklearn",
 }  # fmt: skip
+
+
+def _offered_by(site: Site) -> set[str]:
+    """The module-level names through which others get at what is built at a site."""
+    scope, link = site.link.scope, site.link
+    while scope.parent is not None and scope.parent.kind != "module":
+        scope = scope.parent
+    if scope.kind != "module":
+        return {scope.name}
+    return {name for name in link.changes if "." not in name}
 
 
 class Project:
@@ -69,6 +80,8 @@ class Project:
         self._config: dict[str, list[Store]] = defaultdict(list)
         self._searched: set[object] = set()
         self._extra = 0
+        self._import_files: dict[tuple[str, str, int], str | None] = {}
+        self._neighbour_files: dict[Module, set[str]] = {}
         self._callers: dict[Scope, list[tuple[Arguments, Point]] | None] = {}
         self._lineages: dict[Scope, list[Scope]] = {}
         self._externals: dict[Scope, list[str]] = {}
@@ -148,11 +161,17 @@ class Project:
 
     def find_module(self, importer: Module, name: str, level: int) -> Module | None:
         """The project's module that an import in ``importer`` means."""
-        for folder in self._import_folders(importer, name, level):
-            module = self._module_in(folder, name)
-            if module is not None:
-                return module
-        return None
+        file = self.find_file(importer, name, level)
+        return self.module_at(file) if file is not None else None
+
+    def find_file(self, importer: Module, name: str, level: int) -> str | None:
+        """The project's file that an import in ``importer`` means; nothing is read."""
+        key = (os.path.dirname(importer.source.file), name, level)
+        if key not in self._import_files:
+            folders = self._import_folders(importer, name, level)
+            found = (file for folder in folders if (file := self._file_in(folder, name)) is not None)
+            self._import_files[key] = next(found, None)
+        return self._import_files[key]
 
     def _import_folders(self, importer: Module, name: str, level: int) -> Iterator[str]:
         folder = os.path.dirname(importer.source.file)
@@ -174,12 +193,10 @@ class Project:
         for extra in ("src", "lib"):
             yield os.path.join(root, extra)
 
-    def _module_in(self, folder: str, name: str) -> Module | None:
+    def _file_in(self, folder: str, name: str) -> str | None:
         base = os.path.join(folder, *name.split(".")) if name else folder
-        for file in (f"{base}.py", os.path.join(base, "__init__.py")):
-            if self.workspace.exists(file):
-                return self.module_at(file)
-        return None
+        candidates = (f"{base}.py", os.path.join(base, "__init__.py"))
+        return next((file for file in candidates if self.workspace.exists(file)), None)
 
     def imported(self, stmt: forms.Import | forms.ImportFrom, name: str, module: Module) -> list[Alt]:
         """What an import statement binds to ``name``."""
@@ -220,7 +237,8 @@ class Project:
         if starred is not None:
             return starred
         if module.is_package:
-            found = self._module_in(os.path.dirname(module.source.file), name)
+            file = self._file_in(os.path.dirname(module.source.file), name)
+            found = self.module_at(file) if file is not None else None
             if found is not None:
                 return [Alt(ModuleRef(found), ANY)]
         return [Alt(Unknown(("name", module.name, name)), ANY)]
@@ -304,12 +322,14 @@ class Project:
 
     def subclasses(self, cls: Scope) -> list[Scope]:
         """The loaded classes that descend from ``cls``."""
-        return [
-            other
-            for module in self.loaded()
-            for other in module.classes
-            if other is not cls and cls in self.lineage(other)
-        ]
+        names = {cls.name} | self.aliases(cls.name)
+        found: list[Scope] = []
+        for other in self.classes():
+            node = other.node
+            if other is not cls and isinstance(node, forms.Class):
+                if any(last_name(base.value) in names for base in node.bases) and cls in self.lineage(other):
+                    found.append(other)
+        return found + [deeper for direct in found if direct.name not in names for deeper in self.subclasses(direct)]
 
     def is_loader_class(self, cls: Scope) -> bool:
         return any(library.loader_class(path) for path in self.external_bases(cls))
@@ -447,11 +467,14 @@ class Project:
             stem = os.path.basename(os.path.dirname(module.source.file))
         if stem in ("", "__main__"):
             return
-        name = scope.owner.name if scope.owner is not None else scope.name
-        for file in self._mentioning(stem):
-            data = self.workspace.read(file) if file not in self.modules else None
-            if data is not None and name.encode() in data:
-                self.module_at(file)
+        if scope.name == "forward":
+            return  # models are called as objects
+        name = (scope.owner.name if scope.owner is not None else scope.name).encode()
+        unread = [file for file in self._mentioning(stem) if file not in self.modules]
+        found = [(file, data) for file in unread if (data := self.workspace.read(file)) is not None and name in data]
+        found.sort(key=lambda item: b"oader" not in item[1])
+        for file, _ in found[:MAX_CALLING_FILES]:
+            self.module_at(file)
 
     def _mentioning(self, word: str) -> list[str]:
         key = ("mention", word)
@@ -468,43 +491,52 @@ class Project:
 
     def options(self, name: str, near: Module) -> list[Site]:
         """The ``add_argument`` calls for ``args.name``, from the nearest modules that have any."""
+        own = [site for site in self._options.get(name, ()) if site.module is near]
+        if own:
+            return own
         if ("option", name) not in self._searched:
             self._searched.add(("option", name))
             dashed = name.replace("_", "-")
             for file in self.workspace.mentions([f"--{dashed}".encode(), f"--{name}".encode()]):
                 self.module_at(file)
         sites = self._options.get(name, [])
-        return self._nearest(sites, near)
-
-    def _nearest(self, sites: list[Site], near: Module) -> list[Site]:
         folder = os.path.dirname(near.source.file)
-        own = [site for site in sites if site.module is near]
         imported = [site for site in sites if site.module in self.neighbours(near)]
         beside = [site for site in sites if site.module.source.file.startswith(folder + os.sep)]
-        return own or imported or beside or sites
+        return imported or beside or sites
 
     def neighbours(self, module: Module) -> set[Module]:
-        """The project's modules that a module imports, and those that these import."""
+        """The modules read so far that a module imports, and those that these import."""
         seen = {module}
         todo = [module]
-        while todo and len(seen) < 60:
+        while todo and len(seen) < 200:
             here = todo.pop()
-            for stmt, _ in here.imports:
-                if isinstance(stmt, forms.ImportFrom):
-                    found = [self.find_module(here, stmt.module, stmt.level)]
-                    found += [
-                        self.find_module(here, f"{stmt.module}.{alias.name}" if stmt.module else alias.name, stmt.level)
-                        for alias in stmt.aliases
-                        if found[0] is None or found[0].is_package
-                    ]
-                else:
-                    assert isinstance(stmt, forms.Import)
-                    found = [self.find_module(here, alias.name, 0) for alias in stmt.aliases]
-                for other in found:
-                    if other is not None and other not in seen:
-                        seen.add(other)
-                        todo.append(other)
+            for file in self._imported_files(here):
+                other = self.modules.get(file)
+                if other is not None and other not in seen:
+                    seen.add(other)
+                    todo.append(other)
         return seen
+
+    def _imported_files(self, module: Module) -> set[str]:
+        if module not in self._neighbour_files:
+            found: set[str | None] = set()
+            for stmt, _ in module.imports:
+                if isinstance(stmt, forms.ImportFrom):
+                    found.add(self.find_file(module, stmt.module, stmt.level))
+                    prefix = f"{stmt.module}." if stmt.module else ""
+                    found |= {self.find_file(module, prefix + alias.name, stmt.level) for alias in stmt.aliases}
+                elif isinstance(stmt, forms.Import):
+                    found |= {self.find_file(module, alias.name, 0) for alias in stmt.aliases}
+            self._neighbour_files[module] = {file for file in found if file is not None}
+        return self._neighbour_files[module]
+
+    def mention(self, word: str) -> None:
+        """Read every file of the project in which a word stands."""
+        if ("word", word) not in self._searched:
+            self._searched.add(("word", word))
+            for file in self.workspace.mentions([word.encode()]):
+                self.module_at(file)
 
     def config_stores(self, path: Sequence[str]) -> list[Store]:
         """Module-level assignments to an attribute chain that ends in ``path``."""
@@ -533,7 +565,23 @@ class Project:
     @cached_property
     def loops(self) -> list[BatchLoop]:
         """The loops over loaders."""
+        self._read_users()
         return list(batch_loops(self))
+
+    def _read_users(self) -> None:
+        """Read the files that name what a module with a loader offers: the loop may be there."""
+        builders: dict[Module, set[str]] = {}
+        for site in loader_calls(self):
+            builders.setdefault(site.module, set()).update(_offered_by(site))
+        for module, names in builders.items():
+            stem = os.path.splitext(os.path.basename(module.source.file))[0]
+            if module.is_package:
+                stem = os.path.basename(os.path.dirname(module.source.file))
+            words = [name.encode() for name in names]
+            unread = [file for file in self._mentioning(stem) if file not in self.modules] if words and stem else []
+            found = [file for file in unread if any(word in (self.workspace.read(file) or b"") for word in words)]
+            for file in found[:MAX_CALLING_FILES]:
+                self.module_at(file)
 
     @cached_property
     def loaders(self) -> list[Loader]:
@@ -553,6 +601,7 @@ class Project:
     @cached_property
     def transfers(self) -> list[Transfer]:
         """The copies of batches to a device."""
+        assert self.loops is not None  # they make sure that the files with the copies are read
         return list(transfers(self))
 
     @cached_property
@@ -563,6 +612,20 @@ class Project:
     @cached_property
     def _loaders_by_key(self) -> dict[object, Loader]:
         return {loader.ref.key: loader for loader in self.loaders}
+
+    @cached_property
+    def _option_users(self) -> dict[tuple[Module, int], set[tuple[str, int]]]:
+        users: dict[tuple[Module, int], set[tuple[str, int]]] = {}
+        for loader in self.loaders:
+            for name in library.LOADER_DEFAULTS:
+                for option in loader.option(name):
+                    if option.module is not None:
+                        users.setdefault((option.module, option.at), set()).add(loader.constructor)
+        return users
+
+    def shares_option(self, module: Module, at: int) -> bool:
+        """Whether an option that is written here serves several constructor calls."""
+        return len(self._option_users.get((module, at), ())) > 1
 
     def loader_of(self, ref: LoaderRef) -> Loader:
         """The loader of a reference."""

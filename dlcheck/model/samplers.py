@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from dlcheck.facts import forms
 from dlcheck.model import calling, library
-from dlcheck.model.scopes import Link, Module, last_name
+from dlcheck.model.scopes import Link, Module, Site, last_name
 from dlcheck.model.values import Const, Made
 from dlcheck.model.worlds import World
 
@@ -55,6 +55,7 @@ class DistributedSampler:
     def has_set_epoch(self) -> bool:
         """Whether anything of the same program calls ``set_epoch``: on what is not asked, a hook may do it."""
         project = self.loader.project
+        project.mention("set_epoch")
         near = {self.module, self.loader.module, *(loop.module for loop in self.loader.loops)}
         program = set(near)
         for module in near:
@@ -64,9 +65,22 @@ class DistributedSampler:
                 program.add(module)
                 program |= project.neighbours(module)
         return any(
-            isinstance(site.expr, forms.Call) and last_name(site.expr.func) in ("set_epoch", "set_sampler_epoch")
+            not self._is_another(site)
             for module in program
             for site in module.calls
+            if isinstance(site.expr, forms.Call) and last_name(site.expr.func) in ("set_epoch", "set_sampler_epoch")
+        )
+
+    def _is_another(self, site: Site) -> bool:
+        """Whether ``x.set_epoch()`` is called on what is certainly another sampler than this one."""
+        func = site.expr.func if isinstance(site.expr, forms.Call) else None
+        if not isinstance(func, forms.Attr):
+            return False
+        project = self.loader.project
+        values = list(project.evaluator.values(func.value, project.point(site)))
+        return all(
+            isinstance(value, Made) and value.path == library.DISTRIBUTED_SAMPLER and value.key != self.made.key
+            for value in values
         )
 
 

@@ -7,14 +7,16 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from dlcheck.facts import forms
 from dlcheck.model import calling, library
+from dlcheck.model.conditions import IN_WORKER
 from dlcheck.model.datasets import DatasetAlt, datasets_of
-from dlcheck.model.scopes import Link, Module, descend, expressions, last_name
+from dlcheck.model.scopes import Link, Module
 from dlcheck.model.transfers import TENSOR_MAKERS, device_kinds
-from dlcheck.model.values import Bound, Const, Func, Instance, LambdaFunc, Made, Many, Moved, Value
+from dlcheck.model.values import Bound, Const, Func, Instance, LambdaFunc, Made, Many, Mapping, Moved, Value
 from dlcheck.model.workers import WorkerCall, WorkerCode, worker_code
 from dlcheck.model.worlds import World, product
 
 if TYPE_CHECKING:
+    from dlcheck.model.evaluate import Evaluator
     from dlcheck.model.loaders import Loader
     from dlcheck.model.project import Project
 
@@ -43,7 +45,15 @@ class CudaUse(NamedTuple):
     text: str
     owner: str
     world: World
-    returned: bool
+
+
+class CudaSample(NamedTuple):
+    """A sample or batch that is on the GPU already: where it was put there, and who returns it."""
+
+    module: Module
+    at: int
+    owner: str
+    world: World
 
 
 def sample_costs(loader: Loader) -> Iterator[Cost]:
@@ -65,7 +75,7 @@ def _own_costs(alt: DatasetAlt) -> Iterator[Cost]:
         return
     for call in code.calls:
         what = _work(call)
-        if what:
+        if what and code.depends_on_sample(call):
             both = alt.world.merge(call.world)
             if both is not None:
                 yield Cost(dataset.name, what, (call.site.module, call.call.at), both)
@@ -120,21 +130,18 @@ def _dear_transform(project: Project, value: Value, depth: int) -> str:
 def cuda_uses(loader: Loader) -> Iterator[CudaUse]:
     """Where the dataset's methods or ``collate_fn`` put tensors on the GPU."""
     project = loader.project
-    for alt in datasets_of(loader):
-        if alt.dataset is not None:
-            code = alt.dataset.worker_code
-            if not code.mentions(WORKER_WORDS):
-                for use in _cuda_calls(project, code, alt.dataset.name):
-                    both = alt.world.merge(use.world)
-                    if both is not None:
-                        yield use._replace(world=both)
-    for option in loader.option("collate_fn"):
-        if isinstance(option.value, (Func, Instance, Bound, LambdaFunc)):
-            code = worker_code(project, option.value)
-            for use in _cuda_calls(project, code, _function_name(option.value)):
-                both = option.world.merge(use.world)
-                if both is not None:
-                    yield use._replace(world=both)
+    codes = [(alt.dataset.worker_code, alt.dataset.name, alt.world) for alt in datasets_of(loader) if alt.dataset]
+    codes += [
+        (worker_code(project, option.value), _function_name(option.value), option.world)
+        for name in ("collate_fn", "worker_init_fn")
+        for option in loader.option(name)
+        if isinstance(option.value, (Func, Instance, Bound, LambdaFunc))
+    ]
+    for code, owner, world in codes:
+        for use in _cuda_calls(project, code, owner):
+            both = world.merge(use.world)
+            if both is not None:
+                yield use._replace(world=both)
 
 
 def _function_name(value: Value) -> str:
@@ -148,10 +155,10 @@ def _function_name(value: Value) -> str:
 def _cuda_calls(project: Project, code: WorkerCode, owner: str) -> Iterator[CudaUse]:
     for call in code.calls:
         for world in _to_cuda(project, call):
-            text = " ".join(call.site.module.text(call.call).split())
-            yield CudaUse(
-                call.site.module, call.call.at, call.site.link, text, owner, world, _is_returned(call)
-            )
+            in_worker = world.assume(IN_WORKER, True)
+            if in_worker is not None:
+                text = " ".join(call.site.module.text(call.call).split())
+                yield CudaUse(call.site.module, call.call.at, call.site.link, text, owner, in_worker)
 
 
 def _to_cuda(project: Project, call: WorkerCall) -> Iterator[World]:
@@ -172,24 +179,36 @@ def _to_cuda(project: Project, call: WorkerCall) -> Iterator[World]:
         yield from product(product(guards, cuda), [call.world])
 
 
-def _is_returned(call: WorkerCall) -> bool:
-    """Whether what the call gives is returned by its function: directly, or under a name."""
-    scope, stmt = call.site.link.scope, call.site.link.stmt
-    if isinstance(stmt, forms.Return):
-        return True
-    if not isinstance(stmt, forms.Assign):
-        return False
-    names = {last_name(target) for target in stmt.targets}
-    for link in scope.returns:
-        for root in expressions(link.stmt):
-            if any(isinstance(expr, forms.Name) and expr.id in names for expr in descend(root)):
-                return True
-    return False
+def cuda_samples(loader: Loader) -> Iterator[CudaSample]:
+    """The CUDA tensors that ``__getitem__`` or ``collate_fn`` return."""
+    project = loader.project
+    ev = project.evaluator
+    for alt in datasets_of(loader):
+        method = project.method(alt.dataset.cls, "__getitem__") if alt.dataset is not None else None
+        if method is not None and alt.dataset is not None:
+            for value, world in calling.returned(ev, ev.frame(method, self_=alt.dataset.instance)):
+                yield from _on_gpu(ev, value, alt.world.merge(world), alt.dataset.name, 0)
+    for option in loader.option("collate_fn"):
+        if isinstance(option.value, Func):
+            for value, world in calling.returned(ev, ev.frame(option.value.scope, self_=option.value.self_)):
+                yield from _on_gpu(ev, value, option.world.merge(world), _function_name(option.value), 0)
+
+
+def _on_gpu(ev: Evaluator, value: Value, world: World | None, owner: str, depth: int) -> Iterator[CudaSample]:
+    if world is None:
+        return
+    if isinstance(value, Moved) and value.place is not None:
+        yield CudaSample(*value.place, owner, world)
+    elif isinstance(value, (Many, Mapping)) and depth < 3:
+        thunks = value.items if isinstance(value, Many) else tuple(thunk for _, thunk in value.entries)
+        for thunk in thunks:
+            for inner, other in ev.force(thunk):
+                yield from _on_gpu(ev, inner, world.merge(other), owner, depth + 1)
 
 
 def on_gpu_already(loader: Loader) -> bool:
     """Whether samples may be CUDA tensors: made so in a worker, or stored so by the dataset."""
-    if any(True for _ in cuda_uses(loader)):
+    if any(True for _ in cuda_uses(loader)) or any(True for _ in cuda_samples(loader)):
         return True
     project = loader.project
     for alt in datasets_of(loader):

@@ -329,6 +329,7 @@ class _Linker:
     def run(self) -> None:
         scope = self.module.scope
         scope.body = self._block(self.module.facts.body, scope, None, "body")
+        self.module.calls.sort(key=lambda site: site.expr.at)
 
     def _block(self, block: forms.Block, scope: Scope, parent: Link | None, slot: str) -> list[Link]:
         links: list[Link] = []

@@ -31,7 +31,7 @@ def shares_out(loader: Loader, dataset: DatasetClass) -> bool:
     """Whether each worker gets its own part, or nobody can tell: then there is nothing to report."""
     if any(base not in _ALLOWED_BASES for base in dataset.bases):
         return True
-    if any(not option.is_(None) for option in loader.option("worker_init_fn")):
+    if loader.worker_init_may_touch_dataset():
         return True
     if dataset.worker_code.mentions(_WORDS) or _class_mentions(dataset):
         return True

@@ -171,15 +171,19 @@ def _made(value: Made, thunk: Thunk) -> Kind:
     return "unknown"
 
 
-def moves_to_device(ev: Evaluator, method: str, args: Arguments) -> bool:
-    """Whether ``x.method(args)`` copies to a device that is, or may be, another than the CPU."""
-    if method in ("cuda", "xpu", "npu", "mps"):
-        return True
+def targets_of(ev: Evaluator, method: str, args: Arguments) -> list[tuple[Kind, World]]:
+    """Where ``x.method(args)`` copies to: kinds of devices, or "dtype" where it only converts."""
+    if method == "cuda":
+        return [("cuda", ANY)]
+    if method in ("xpu", "npu", "mps"):
+        return [("unknown", ANY)]
     target = _target(args)
     if target is None:
-        return False
-    kinds = {kind for kind, _ in device_kinds(ev, target)}
-    return bool(kinds - {"dtype", "cpu"}) and not (method == "type" and kinds <= {"dtype", "unknown"})
+        return [("dtype", ANY)]
+    kinds = device_kinds(ev, target)
+    if method == "type":  # of an unknown type: a conversion
+        return [("dtype" if kind == "unknown" else kind, world) for kind, world in kinds]
+    return kinds
 
 
 def _target(args: Arguments) -> Thunk | None:
@@ -207,11 +211,7 @@ def _transfer(project: Project, site: Site, call: forms.Call, func: forms.Attr) 
         return None
     args = calling.arguments(call, point)
     transfer = Transfer(project, site, point, sources)
-    if func.name == "cuda":
-        transfer.devices = [("cuda", ANY)]
-    else:
-        target = _target(args)
-        transfer.devices = device_kinds(ev, target) if target is not None else [("unknown", ANY)]
+    transfer.devices = targets_of(ev, func.name, args)
     transfer.blocking = _blocking(ev, func.name, args)
     return transfer
 

@@ -260,10 +260,11 @@ class Pinned:
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """A tensor that was copied to a device."""
+    """A tensor that was copied to a device, at ``place``."""
 
     value: Value
     key: Hashable
+    place: tuple[Module, int] | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

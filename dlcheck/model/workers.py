@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from dlcheck.facts import forms
 from dlcheck.model import calling
-from dlcheck.model.scopes import Inner, Scope, Site, descend, dotted, expressions
+from dlcheck.model.scopes import Inner, Scope, Site, descend, dotted, expressions, target_names
 from dlcheck.model.values import (
     Bound,
     ClassRef,
@@ -54,6 +54,7 @@ class WorkerCode:
     project: Project
     calls: list[WorkerCall] = field(default_factory=list)
     frames: list[tuple[Frame, World]] = field(default_factory=list)
+    _varying_names: dict[Frame, set[str] | None] = field(default_factory=dict, repr=False)
 
     def mentions(self, names: frozenset[str]) -> bool:
         """Whether any of the names or attributes stands in the code."""
@@ -65,6 +66,49 @@ class WorkerCode:
         return any(
             frame.scope.owner in lineage and _reads(frame.scope, name) for frame, _ in self.frames
         )
+
+    def depends_on_sample(self, call: WorkerCall) -> bool:
+        """Whether a call's arguments differ from sample to sample: they follow from the index."""
+        names = self._varying(call.point.frame, 0)
+        mentioned = {name for arg in call.call.args for name in _names(arg.value)}
+        inner = call.site.inner
+        while inner is not None:
+            if isinstance(inner.form, forms.Comp):
+                return True  # one of many, of which a comprehension takes each
+            inner = inner.parent
+        return names is None or bool(mentioned & names)
+
+    def _varying(self, frame: Frame, depth: int) -> set[str] | None:
+        """The local names that differ from sample to sample; None for all of them."""
+        if frame not in self._varying_names:
+            self._varying_names[frame] = set()
+            self._varying_names[frame] = self._find_varying(frame, depth)
+        return self._varying_names[frame]
+
+    def _find_varying(self, frame: Frame, depth: int) -> set[str] | None:
+        scope = frame.scope
+        if scope.name == "__iter__" or scope.function.is_generator or depth > 8:
+            return None
+        params = [param.name for param in scope.function.params]
+        if frame.site is None:
+            varying = set(params[1:] if scope.owner is not None else params)
+        else:
+            varying = {name for name in params if self._argument_varies(frame, name, depth)}
+        for _ in range(3):  # assignments in any order: a few rounds find what follows from what
+            for stmt in statements(scope):
+                for targets, value in _bindings(stmt):
+                    if varying & set(_names(value)):
+                        varying.update(targets)
+        return varying
+
+    def _argument_varies(self, frame: Frame, name: str, depth: int) -> bool:
+        for thunk, _ in calling.parameter_thunks(self.project.evaluator, name, frame):
+            if thunk.expr is None or thunk.point is None:
+                continue
+            outer = self._varying(thunk.point.frame, depth + 1)
+            if outer is None or outer & set(_names(thunk.expr)):
+                return True
+        return False
 
     def stores_attribute(self, name: str) -> bool:
         """Whether the code assigns ``self.name`` itself."""
@@ -202,6 +246,23 @@ def statements(scope: Scope) -> Iterator[forms.Stmt]:
         yield link.stmt
         for block in link.blocks.values():
             todo.extend(block)
+
+
+def _names(root: forms.Expr) -> Iterator[str]:
+    return (expr.id for expr in descend(root) if isinstance(expr, forms.Name))
+
+
+def _bindings(stmt: forms.Stmt) -> Iterator[tuple[list[str], forms.Expr]]:
+    """The names that a statement binds, and what it binds them to."""
+    if isinstance(stmt, forms.Assign):
+        yield [name for target in stmt.targets for name in target_names(target)], stmt.value
+    elif isinstance(stmt, (forms.AugAssign, forms.Declare)) and stmt.value is not None:
+        yield list(target_names(stmt.target)), stmt.value
+    elif isinstance(stmt, forms.For):
+        yield list(target_names(stmt.target)), stmt.iter
+    elif isinstance(stmt, forms.With):
+        for item in stmt.items:
+            yield list(target_names(item.target)), item.value
 
 
 def _names_in(scope: Scope) -> Iterator[str]:

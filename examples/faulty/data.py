@@ -57,9 +57,9 @@ class TileStream(IterableDataset):
     """Unlabelled tiles, shard after shard."""
 
     def __init__(self, folder: Path) -> None:
-        self.shards = sorted(folder.glob("*.npy"))
+        self.files = sorted(folder.glob("*.npy"))
 
     def __iter__(self) -> Iterator[torch.Tensor]:  # DLC401
-        for shard in self.shards:
-            for tile in np.load(shard):
+        for file in self.files:
+            for tile in np.load(file):
                 yield to_tensor(tile)

@@ -66,11 +66,11 @@ class TileStream(IterableDataset):
     """Unlabelled tiles, shard after shard."""
 
     def __init__(self, folder: Path) -> None:
-        self.shards = sorted(folder.glob("*.npy"))
+        self.files = sorted(folder.glob("*.npy"))
 
     def __iter__(self) -> Iterator[torch.Tensor]:
         worker = get_worker_info()
         first, stride = (worker.id, worker.num_workers) if worker else (0, 1)
-        for shard in self.shards[first::stride]:
-            for tile in np.load(shard):
+        for file in self.files[first::stride]:
+            for tile in np.load(file):
                 yield to_tensor(tile)
