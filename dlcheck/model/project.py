@@ -581,7 +581,10 @@ class Project:
             unread = [file for file in self._mentioning(stem) if file not in self.modules] if words and stem else []
             found = [file for file in unread if any(word in (self.workspace.read(file) or b"") for word in words)]
             for file in found[:MAX_CALLING_FILES]:
-                self.module_at(file)
+                user = self.module_at(file)
+                # What it hands the loader or its batches to lies in what it imports.
+                for imported in sorted(self._imported_files(user))[:MAX_CALLING_FILES] if user is not None else ():
+                    self.module_at(imported)
 
     @cached_property
     def loaders(self) -> list[Loader]:
