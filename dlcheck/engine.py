@@ -172,7 +172,7 @@ class _Run:
             self.errors.append(_internal(path, error))
         else:
             if concerned and file.source is not None:
-                self._parse(file, file.source, files.may_matter(data))
+                self._parse(file, file.source, files.may_matter(data, named.explicit))
         return file
 
     def _parse(self, file: _File, source: Source, matters: bool) -> None:

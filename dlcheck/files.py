@@ -17,10 +17,12 @@ if TYPE_CHECKING:
 
 SUFFIXES = (".py", ".pyw", ".ipynb")
 
-# A file that names none of the first has nothing to do with torch; one that names none of the second neither builds
-# a loader or a data set nor handles a batch.  Together they must let through every file that a rule can speak of.
+# A file that names none of the first has nothing to do with torch; one that names none of the second builds neither
+# a loader nor a data set.  What only handles batches is read when the loop that calls it is followed; where it is
+# named by itself, nothing leads to it, and the wider list decides.
 LIBRARIES = (b"torch", b"lightning", b"monai", b"dgl")
-TRIGGERS = (b"oader", b"Dataset", b"batch", b".cuda", b".to(", b"pin_memory", b"non_blocking")
+TRIGGERS = (b"oader", b"Dataset", b"pin_memory", b"non_blocking")
+HANDLING = (*TRIGGERS, b"batch", b".cuda", b".to(")
 COMMENT = b"dlcheck:"
 
 # Never descended into, unless named: tool caches, environments, build output.
@@ -61,9 +63,9 @@ def names_library(data: bytes) -> bool:
     return any(word in data for word in LIBRARIES)
 
 
-def may_matter(data: bytes) -> bool:
-    """Whether a rule can have anything to say of a file with these bytes."""
-    return names_library(data) and any(word in data for word in TRIGGERS)
+def may_matter(data: bytes, explicit: bool = True) -> bool:
+    """Whether a rule can have anything to say of a file with these bytes, named by itself or through a folder."""
+    return names_library(data) and any(word in data for word in (HANDLING if explicit else TRIGGERS))
 
 
 def shown(file: str) -> str:

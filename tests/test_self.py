@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 
 
-@pytest.mark.parametrize("path", ["dlcheck", "."])
+@pytest.mark.parametrize("path", ["dlcheck", pytest.param(".", marks=pytest.mark.slow)])
 def test_own_code_is_silent(path: str) -> None:
     command = [sys.executable, "-m", "dlcheck", "check", "--output-format", "json", path]
     run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)

@@ -110,7 +110,7 @@ def get(ev: Evaluator, value: Value, name: str, expr: forms.Attr, point: Point) 
     if isinstance(value, ModuleRef):
         return ev.project.module_attribute(value.module, name)
     if isinstance(value, External):
-        return [Alt(External(library.canonical(f"{value.path}.{name}")), ANY)]
+        return [Alt(External(library.canonical(f"{value.path}.{name}"), value.of), ANY)]
     if isinstance(value, Instance):
         return instance_attribute(ev, value, name, expr, point)
     if isinstance(value, ClassRef):
@@ -123,7 +123,7 @@ def get(ev: Evaluator, value: Value, name: str, expr: forms.Attr, point: Point) 
         found = settings.namespace_attribute(ev, value, name)
         if found is not None:
             return found
-        return [Alt(External(f"{value.path}().{name}"), ANY)]
+        return [Alt(External(f"{value.path}().{name}", value), ANY)]
     if isinstance(value, LoaderRef):
         return _loader_attribute(ev, value, name, expr, point)
     if isinstance(value, Managed):

@@ -173,8 +173,8 @@ def _derived(value: Batch | Pinned) -> Value:
 # -- functions of libraries
 
 
-def call_external(ev: Evaluator, path: str, args: Arguments) -> list[Alt]:
-    """What calling a library's ``path`` gives."""
+def call_external(ev: Evaluator, path: str, args: Arguments, base: Made | None = None) -> list[Alt]:
+    """What calling a library's ``path`` gives; ``base`` is the object whose method it is."""
     path = library.canonical(path)
     if library.loader_class(path) and args.point is not None:
         return [Alt(LoaderRef(External(path), args, args.point, calling.call_key(args)), ANY)]
@@ -191,7 +191,7 @@ def call_external(ev: Evaluator, path: str, args: Arguments) -> list[Alt]:
         return _prepared(ev, framework, args)
     if path.startswith("torch.") and _computes(path):
         return _computed(ev, path, args)
-    return [Alt(calling.made(path, args), ANY)]
+    return [Alt(calling.made(path, args, base), ANY)]
 
 
 _PREPARES = frozenset({"prepare", "setup_dataloaders", "prepare_data_loader", "setup", "auto_dataloader", "prepare_dataloader", "boost"})

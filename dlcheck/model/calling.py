@@ -303,7 +303,7 @@ def call_function(ev: Evaluator, func: Value, args: Arguments) -> list[Alt]:
     if isinstance(func, Bound):
         return call_function(ev, func.func, _with_bound(func.args, args))
     if isinstance(func, External):
-        return builtin_calls.call_external(ev, func.path, args)
+        return builtin_calls.call_external(ev, func.path, args, func.of)
     if isinstance(func, Instance):
         method = ev.project.method(func.cls, "__call__") or ev.project.method(func.cls, "forward")
         if method is not None:

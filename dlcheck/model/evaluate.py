@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from dlcheck.facts import forms
 from dlcheck.model import attributes, calling, conditions, iteration
-from dlcheck.model.scopes import Link, Scope, dotted, target_names
+from dlcheck.model.scopes import Link, Module, Scope, dotted, target_names
 from dlcheck.model.values import (
     UNDEFINED,
     UNKNOWN,
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from dlcheck.facts.forms import Expr
     from dlcheck.model.project import Project
 
-MAX_ALTS = 16
+MAX_ALTS = 12
 MAX_DEPTH = 70
 MAX_FRAME_DEPTH = 12
 MAX_STEPS = 60_000
@@ -136,7 +136,7 @@ class Evaluator:
                 both = world.merge(other)
                 if both is not None:
                     out.append(Alt(result, both))
-            if len(out) > 4 * MAX_ALTS:
+            if len(out) > 2 * MAX_ALTS:
                 break
         return out or [Alt(UNKNOWN, ANY)]
 
@@ -153,7 +153,7 @@ class Evaluator:
             return found
         frame, link = point.frame, point.link
         scope = frame.scope
-        if scope.kind == "module" or name in scope.names and name not in scope.not_local:
+        if scope.kind == "module" or name in scope.names:
             alts = self.before(link.block, link.index, name, frame)
             return self.bind(alts, lambda value: self._outside(name, frame, value))
         return self._enclosing(name, frame)
@@ -179,6 +179,8 @@ class Evaluator:
         if not isinstance(value, Undefined):
             return [Alt(value, ANY)]
         scope = frame.scope
+        if name in scope.not_local:
+            return self._enclosing(name, frame)
         if scope.kind == "function":
             if any(param.name == name for param in scope.function.params):
                 return calling.parameter(self, name, frame)
@@ -211,12 +213,25 @@ class Evaluator:
 
     def _global(self, name: str, scope: Scope) -> list[Alt]:
         """A name that its module does not set: from a star import, or a builtin."""
-        found = self.project.star_import(scope.module, name)
+        found = self.project.star_import(scope.module, name) or self._set_by_functions(name, scope.module)
         if found is not None:
             return found
         if name == "__name__":
             return [Alt(Unknown(("__name__", scope.module.name)), ANY)]
         return [Alt(External(f"builtins.{name}"), ANY)]
+
+    def _set_by_functions(self, name: str, module: Module) -> list[Alt] | None:
+        """What functions that declare ``global name`` leave in it."""
+        out: list[Alt] = []
+        for function in module.functions:
+            if name in function.not_local and name in function.names:
+                frame = self.any_frame(function)
+                key = ("global", function, name)
+                for value, world in self.remember(key, lambda f=function, r=frame: self.before(f.body, len(f.body), name, r)):  # type: ignore[misc]
+                    both = world.assume(("set by", module.name, name), function.qualified)
+                    if both is not None and not isinstance(value, Undefined):
+                        out.append(Alt(value, both))
+        return out or None
 
     # -- what statements before a point have set
 

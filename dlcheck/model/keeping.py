@@ -131,15 +131,24 @@ def _made_inside(ev: Evaluator, value: Value) -> Iterator[tuple[Made, World]]:
 def _used(dataset: DatasetClass, stored: list[tuple[str, Made, World]]) -> Iterator[Handle]:
     for name, made, world in stored:
         kind = _handle_kind(dataset.project.evaluator, made)
-        if kind is None or made.args is None or made.args.call is None or made.args.point is None:
+        if kind is None:
             continue
         root = _root(made.path)
         if made.path != root and any(other.path == root for _, other, _ in stored):
             continue  # the handle itself is kept, too, and speaks for its parts
         parts = {other for other, value, _ in stored if _root(value.path) == root and _handle_kind(dataset.project.evaluator, value)}
         if any(dataset.worker_code.reads_attribute(dataset.cls, part) for part in parts | {name}):
-            point = made.args.point
-            yield Handle(kind, root, name, point.module, made.args.call.at, point.link, world)
+            opened = _opening(made)
+            if opened.args is not None and opened.args.call is not None and opened.args.point is not None:
+                point = opened.args.point
+                yield Handle(kind, root, name, point.module, opened.args.call.at, point.link, world)
+
+
+def _opening(made: Made) -> Made:
+    """The opened handle itself, of something that was got from it."""
+    while isinstance(made.base, Made):
+        made = made.base
+    return made
 
 
 def _root(path: str) -> str:
@@ -157,7 +166,7 @@ def _handle_kind(ev: Evaluator, made: Made) -> Literal["file", "connection"] | N
     kind = library.HANDLES.get(root)
     if kind is None:
         return None
-    if rest and not (set(rest.split("[]")) <= {""} or rest in ("().cursor", "().begin", "().open", "().session")):
+    if set(rest.split("[]")) - {"", "().get", "().cursor", "().begin", "().open", "().session", "().require_group"}:
         return None  # something read from it: data, not a handle
     return "file" if kind == "file" else "connection"
 

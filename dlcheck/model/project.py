@@ -15,7 +15,7 @@ from dlcheck.model.datasets import DatasetClass
 from dlcheck.model.evaluate import Evaluator
 from dlcheck.model.frameworks import mark_managed
 from dlcheck.model.loaders import Loader, built_loaders, loader_calls
-from dlcheck.model.loops import BatchLoop, NextCall, batch_loops, next_calls
+from dlcheck.model.loops import BatchLoop, NextCall, batch_loops, called_scopes, next_calls
 from dlcheck.model.scopes import Link, Module, Scope, Site, Store, last_name
 from dlcheck.model.targets import Targets
 from dlcheck.model.transfers import Transfer, transfers
@@ -566,7 +566,12 @@ class Project:
     def loops(self) -> list[BatchLoop]:
         """The loops over loaders."""
         self._read_users()
-        return list(batch_loops(self))
+        found = list(batch_loops(self))
+        for link in dict.fromkeys(loop.link for loop in found):
+            for site in link.scope.module.calls_in(link):
+                for _ in called_scopes(self, site):
+                    pass  # a helper that moves the batch is read in passing
+        return found
 
     def _read_users(self) -> None:
         """Read the files that name what a module with a loader offers: the loop may be there."""

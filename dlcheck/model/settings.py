@@ -57,6 +57,9 @@ def option(ev: Evaluator, name: str, point: Point) -> list[Alt] | None:
     """The command-line option whose value lands in ``args.name``, seen from where it is parsed."""
     sites = ev.project.options(name, point.module)
     nearest = _nearest(sites, point)
+    declared = _set_defaults(ev, name, nearest)
+    if declared is not None:
+        return declared
     out: list[Alt] = []
     for number, site in enumerate(nearest[:4]):
         for value, world in _option_value(ev, site, name):
@@ -64,6 +67,20 @@ def option(ev: Evaluator, name: str, point: Point) -> list[Alt] | None:
             if both is not None:
                 out.append(Alt(value, both))
     return out or None
+
+
+def _set_defaults(ev: Evaluator, name: str, sites: list[Site]) -> list[Alt] | None:
+    """``parser.set_defaults(name=value)`` beside the options prevails over their own defaults."""
+    for site in sites:
+        for other in site.module.calls:
+            call = other.expr
+            if isinstance(call, forms.Call) and last_name(call.func) == "set_defaults":
+                value = next((arg.value for arg in call.args if arg.name == name), None)
+                if isinstance(value, forms.Const):
+                    origin = Origin(f"`set_defaults({name}={value.value!r})`", site.module, call.at)
+                    key = ("option", site.module.name, name)
+                    return overridable(Const(value.value, origin), key, flag=isinstance(value.value, bool))
+    return None
 
 
 def _nearest(sites: list[Site], point: Point) -> list[Site]:
@@ -165,6 +182,9 @@ def guessed_attribute(ev: Evaluator, expr: forms.Attr, point: Point) -> list[Alt
 def _agreed_option(ev: Evaluator, name: str, point: Point) -> list[Alt] | None:
     sites = ev.project.options(name, point.module)
     own = [site for site in sites if site.module is point.module]
+    declared = _set_defaults(ev, name, own or sites)
+    if declared is not None:
+        return declared
     candidates = [_option_value(ev, site, name) for site in own or sites]
     if not candidates:
         return None

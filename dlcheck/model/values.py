@@ -106,9 +106,13 @@ class Unknown:
 
 @dataclass(frozen=True, slots=True)
 class External:
-    """Something of a library: a module, class or function, by its dotted path."""
+    """Something of a library: a module, class or function, by its dotted path.
+
+    ``of`` is the object whose method it is, if it is one's.
+    """
 
     path: str
+    of: Made | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
