@@ -21,7 +21,7 @@ __all__ = ["FAMILIES", "RULES", "rule", "run"]
 FAMILIES = (transfer, loading, datasets, sampling)
 
 # The evaluator answers a question by asking others: deep, but bounded by its own limits.
-_RECURSION = 12_000
+_RECURSION = 5_000
 
 
 def run(project: Project, codes: Collection[str]) -> list[Finding]:

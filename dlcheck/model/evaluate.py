@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 MAX_ALTS = 12
 MAX_DEPTH = 70
 MAX_FRAME_DEPTH = 12
-MAX_STEPS = 60_000
+MAX_STEPS = 3_000
 
 
 class Evaluator:
@@ -102,12 +102,20 @@ class Evaluator:
         self._depth += 1
         try:
             result = normal(compute())
+        except RecursionError:
+            del self._memo[key]
+            if self._depth > 1:
+                raise
+            return [Alt(UNKNOWN, ANY)]
         except BaseException:
             del self._memo[key]
             raise
         finally:
             self._depth -= 1
-        self._memo[key] = result
+        if self._steps > MAX_STEPS:
+            del self._memo[key]  # cut short: no answer for others to rely on
+        else:
+            self._memo[key] = result
         return result
 
     # -- expressions
