@@ -17,7 +17,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeAlias
@@ -26,9 +26,12 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.dirname(HERE))
 
 if TYPE_CHECKING:
+    from dlcheck.facts import ModuleFacts
+    from dlcheck.files import Workspace
     from dlcheck.model import Project
     from dlcheck.model.loaders import Loader, OptionAlt
     from dlcheck.model.values import Value
+    from dlcheck.source import Source
 
 Given = Literal["literal", "absent", "expression"]
 Span: TypeAlias = "tuple[str, int, int]"  # the file, the line, the column (from 0, in bytes of UTF-8)
@@ -38,7 +41,8 @@ TARGET_WORKERS, TARGET_PAIR = 0.85, 0.45
 # -- the denominator, by ast alone
 
 _TORCH = frozenset({"torch.utils.data.DataLoader", "torch.utils.data.dataloader.DataLoader"})
-_TORCH_PARAMETERS = ("dataset", "batch_size", "shuffle", "sampler", "batch_sampler", "num_workers", "collate_fn", "pin_memory")
+# By position; the others are named.
+_POSITIONS = {"num_workers": 5, "pin_memory": 7}
 # Subclasses in libraries that take num_workers by name only.
 _OTHERS = re.compile(
     r"torch_geometric\.(loader|data)\.(\w+\.)?(DataLoader|DataListLoader|DenseDataLoader|NeighborLoader|LinkNeighborLoader"
@@ -75,11 +79,14 @@ def python_files(top: str) -> Iterator[str]:
                 yield os.path.join(folder, name)
 
 
-def calls_in(file: str, shown: str) -> list[Call]:
-    """The loader constructors of a file; raises SyntaxError or ValueError where it does not parse."""
+def calls_in(file: str, shown: str) -> list[Call] | None:
+    """The loader constructors of a file; None where it does not parse."""
     with open(file, "rb") as stream:
         data = stream.read()
-    tree = ast.parse(data)
+    try:
+        tree = ast.parse(data)
+    except (SyntaxError, ValueError):
+        return None
     names = _bindings(tree)
     return sorted(
         (
@@ -101,7 +108,8 @@ def _bindings(tree: ast.Module) -> dict[str, str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
-                names[alias.asname or alias.name.partition(".")[0]] = alias.name if alias.asname else alias.name.partition(".")[0]
+                first = alias.name.partition(".")[0]
+                names[alias.asname or first] = alias.name if alias.asname else first
         elif isinstance(node, ast.ImportFrom) and not node.level and node.module:
             for alias in node.names:
                 if alias.name == "*":
@@ -126,8 +134,8 @@ def _path(expr: ast.expr, names: dict[str, str]) -> str:
 
 
 def _call(node: ast.Call, path: str, shown: str, tree: ast.Module) -> Call:
-    order = _TORCH_PARAMETERS if path in _TORCH else ()
-    workers = _argument(node, "num_workers", order)
+    positions = _POSITIONS if path in _TORCH else {}
+    workers = _argument(node, "num_workers", positions)
     spread = [keyword.value for keyword in node.keywords if keyword.arg is None]
     starred = any(isinstance(arg, ast.Starred) for arg in node.args)
     given: Given = "expression"
@@ -136,19 +144,19 @@ def _call(node: ast.Call, path: str, shown: str, tree: ast.Module) -> Call:
         given = "literal"
     elif workers is None and not spread and not starred:
         given = "absent"
-    pins = _argument(node, "pin_memory", order) is not None or any(_mentions_pin(value, tree, set()) for value in spread)
+    named = _argument(node, "pin_memory", positions) is not None
+    pins = named or any(_mentions_pin(value, tree, set()) for value in spread)
     return Call(shown, node.lineno, node.col_offset, path, given, text, pins)
 
 
-def _argument(node: ast.Call, name: str, order: Sequence[str]) -> ast.expr | None:
+def _argument(node: ast.Call, name: str, positions: Mapping[str, int]) -> ast.expr | None:
     for keyword in node.keywords:
         if keyword.arg == name:
             return keyword.value
-    if name in order and len(node.args) > order.index(name):
-        before = node.args[: order.index(name) + 1]
-        if not any(isinstance(arg, ast.Starred) for arg in before):
-            return before[-1]
-    return None
+    number = positions.get(name, len(node.args))
+    before = node.args[: number + 1]
+    certain = not any(isinstance(arg, ast.Starred) for arg in before)
+    return before[number] if certain and len(before) > number else None
 
 
 def _literal(expr: ast.expr) -> bool:
@@ -160,10 +168,9 @@ def _literal(expr: ast.expr) -> bool:
 def _mentions_pin(expr: ast.expr, tree: ast.Module, seen: set[str]) -> bool:
     """Whether what follows ``**`` is, in this file, a dict with the key ``pin_memory``."""
     if isinstance(expr, ast.Dict):
-        return any(
-            _mentions_pin(value, tree, seen) if key is None else isinstance(key, ast.Constant) and key.value == "pin_memory"
-            for key, value in zip(expr.keys, expr.values, strict=True)
-        )
+        named = any(isinstance(key, ast.Constant) and key.value == "pin_memory" for key in expr.keys)
+        spread = (value for key, value in zip(expr.keys, expr.values, strict=True) if key is None)
+        return named or any(_mentions_pin(value, tree, seen) for value in spread)
     if isinstance(expr, ast.IfExp):
         return _mentions_pin(expr.body, tree, seen) or _mentions_pin(expr.orelse, tree, seen)
     if isinstance(expr, ast.Call):
@@ -187,10 +194,13 @@ def _put_into(name: str, tree: ast.Module) -> Iterator[ast.expr]:
                     yield node.value
                 elif isinstance(target, ast.Subscript) and ast.unparse(target.value) == name:
                     yield ast.Dict(keys=[target.slice], values=[node.value])
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "update":
-            if ast.unparse(node.func.value) == name:
-                yield from node.args
-                yield ast.Call(func=ast.Name(id="dict"), args=[], keywords=node.keywords)
+        elif isinstance(node, ast.Call) and _is_update(node.func, name):
+            yield from node.args
+            yield ast.Call(func=ast.Name(id="dict"), args=[], keywords=node.keywords)
+
+
+def _is_update(func: ast.expr, name: str) -> bool:
+    return isinstance(func, ast.Attribute) and func.attr == "update" and ast.unparse(func.value) == name
 
 
 # -- the model's answers
@@ -203,8 +213,8 @@ class Answer:
     contexts: int = 0  # 0: it does not know of this loader
     known: bool = False  # every context has an alternative that is a value or a default
     certain: bool = False  # and none that is neither that nor "what the user passes instead of the default"
-    values: tuple[str, ...] = ()
-    why: tuple[str, ...] = ()
+    values: Sequence[str] = ()
+    why: Sequence[str] = ()
     pinned: bool = False  # some context knows whether it pins
     copies: int = 0  # copies of its batches that the model sees
     pair: bool = False  # some context knows, in one world, whether it pins and whether a copy blocks
@@ -223,32 +233,33 @@ def projects(top: str) -> Iterator[Project]:
     """The projects of a repository, built as a run over it builds them."""
     from dlcheck import engine, files
     from dlcheck.config import Config
-    from dlcheck.facts import Unreadable, extract
-    from dlcheck.files import Finder, UnusableError, Workspace
+    from dlcheck.files import Finder, Workspace
     from dlcheck.model import Project
 
     config = Config()
     workspaces: dict[str, Workspace] = {}
     finder = Finder(lambda folder: config.for_folder(folder).exclude)
-    found: dict[str, list[tuple[files.Source, object]]] = {}
-    named: dict[str, list[tuple[str, bytes]]] = {}
+    named: dict[str, list[str]] = {}
     for one in engine.discover([top], config):
         root = files.root_of(os.path.dirname(one.file)) or top
         workspace = workspaces.setdefault(root, Workspace(root, finder))
         data = workspace.read(one.file)
         if not one.problem and data is not None and files.may_matter(data):
-            named.setdefault(root, []).append((one.file, data))
-    del found
+            named.setdefault(root, []).append(one.file)
     for root, members in named.items():
-        workspace = workspaces[root]
-        pairs = []
-        for file, _ in members:
-            try:
-                source = workspace.load(file)
-                pairs.append((source, extract(source)))
-            except (UnusableError, Unreadable):
-                continue
-        yield Project(workspace, pairs, config.for_folder(root).targets(root))
+        pairs = [pair for file in members if (pair := _facts(workspaces[root], file)) is not None]
+        yield Project(workspaces[root], pairs, config.for_folder(root).targets(root))
+
+
+def _facts(workspace: Workspace, file: str) -> tuple[Source, ModuleFacts] | None:
+    from dlcheck.facts import Unreadable, extract
+    from dlcheck.files import UnusableError
+
+    try:
+        source = workspace.load(file)
+        return source, extract(source)
+    except (UnusableError, Unreadable):
+        return None
 
 
 def _place(loader: Loader) -> Span:
@@ -263,6 +274,7 @@ def _answer(loaders: Sequence[Loader]) -> Answer:
     values: list[str] = []
     why: list[str] = []
     for loader in loaders:
+        loader.project.evaluator.fresh()  # as before each question of a check
         options = loader.option("num_workers")
         known = known and any(_is_known(option) for option in options)
         certain = certain and all(_is_known(option) or _overrides(option.value) for option in options)
@@ -368,19 +380,18 @@ class Outcome:
 def examine(top: str) -> dict[str, object]:
     """The rows of a repository as plain data."""
     top = os.path.realpath(top)
-    unparsed = 0
-    calls: list[tuple[str, Call]] = []
-    for file in python_files(top):
-        try:
-            calls += [(file, call) for call in calls_in(file, os.path.relpath(file, top).replace(os.sep, "/"))]
-        except (SyntaxError, ValueError, OSError):
-            unparsed += 1
     start = time.perf_counter()
     said = answers(top)
-    rows = [
-        {"call": asdict(call), "answer": asdict(said.get((file, call.line, call.column), Answer()))} for file, call in calls
-    ]
-    return {"rows": rows, "unparsed": unparsed, "seconds": time.perf_counter() - start}
+    seconds = time.perf_counter() - start
+    rows = []
+    unparsed = 0
+    for file in python_files(top):
+        calls = calls_in(file, os.path.relpath(file, top).replace(os.sep, "/"))
+        for call in calls or ():
+            answer = said.get((file, call.line, call.column), Answer())
+            rows.append({"call": asdict(call), "answer": asdict(answer)})
+        unparsed += calls is None
+    return {"rows": rows, "unparsed": unparsed, "seconds": seconds}
 
 
 def run_apart(folder: str, name: str, limit: float) -> Outcome:
@@ -394,10 +405,7 @@ def run_apart(folder: str, name: str, limit: float) -> Outcome:
         last = done.stderr.strip().splitlines()[-1:] or ["no message"]
         return Outcome(name, problem=f"failed: {last[0]}")
     data = json.loads(done.stdout)
-    rows = []
-    for row in data["rows"]:
-        answer = {key: tuple(value) if isinstance(value, list) else value for key, value in row["answer"].items()}
-        rows.append(Row(name, Call(**row["call"]), Answer(**answer)))
+    rows = [Row(name, Call(**row["call"]), Answer(**row["answer"])) for row in data["rows"]]
     return Outcome(name, rows, data["unparsed"], data["seconds"])
 
 
@@ -416,7 +424,7 @@ def _pinning(rows: Iterable[Row]) -> list[Row]:
     return [row for row in rows if row.call.names_pin]
 
 
-def _line(name: str, rows: Sequence[Row]) -> str:
+def _line(name: str, rows: Sequence[Row], seconds: float = 0) -> str:
     given = Counter(row.call.workers for row in rows)
     indirect, pinning = _indirect(rows), _pinning(rows)
     cells = (
@@ -429,6 +437,7 @@ def _line(name: str, rows: Sequence[Row]) -> str:
         _share(sum(row.answer.certain for row in indirect), len(indirect)),
         _share(sum(row.answer.pinned for row in pinning), len(pinning)),
         _share(sum(row.answer.pair for row in pinning), len(pinning)),
+        f"{seconds:.0f}" if seconds else "",
     )
     return f"| {' | '.join(cells)} |"
 
@@ -436,14 +445,14 @@ def _line(name: str, rows: Sequence[Row]) -> str:
 def table(outcomes: Sequence[Outcome]) -> Iterator[str]:
     """The counts, one line for each repository that has loaders, and the totals."""
     heads = (
-        "repository", "loaders", "seen", "literal", "absent", "workers resolved", "in every alternative", "pinned known",
-        "pair decided",
+        "repository", "loaders", "seen", "literal", "absent", "workers resolved", "in every alternative",
+        "pinned known", "pair decided", "seconds",
     )  # fmt: skip
     yield f"| {' | '.join(heads)} |"
     yield f"| {' | '.join(['---'] + ['---:'] * (len(heads) - 1))} |"
     for outcome in outcomes:
         if outcome.rows:
-            yield _line(outcome.repository.replace("__", "/"), outcome.rows)
+            yield _line(outcome.repository.replace("__", "/"), outcome.rows, outcome.seconds)
         elif outcome.problem:
             yield f"| {outcome.repository.replace('__', '/')} | {outcome.problem} |"
     rows = [row for outcome in outcomes for row in outcome.rows]
@@ -466,7 +475,8 @@ def unresolved(rows: Sequence[Row]) -> Iterator[str]:
     yield "Workers resolved, but unknown in some alternative:"
     for row in _indirect(rows):
         if row.answer.known and not row.answer.certain:
-            yield f"  {_where(row)}: {row.call.workers_text} -> {'; '.join(row.answer.values[:3])}  [{'; '.join(row.answer.why[:3])}]"
+            told = f"{'; '.join(row.answer.values[:3])}  [{'; '.join(row.answer.why[:3])}]"
+            yield f"  {_where(row)}: {row.call.workers_text} -> {told}"
     yield "Pair (pinned, non_blocking) undecided:"
     for row in _pinning(rows):
         if not row.answer.pair:
@@ -476,9 +486,13 @@ def unresolved(rows: Sequence[Row]) -> Iterator[str]:
 
 def sample(rows: Sequence[Row], number: int, seed: int) -> Iterator[str]:
     """Resolved values, drawn at random, to check by hand."""
+
+    def lot(row: Row) -> float:
+        # Each loader has a lot of its own: another version of the model draws nearly the same ones.
+        return random.Random(f"{seed} {_where(row)}").random()
+
     known = [row for row in _indirect(rows) if row.answer.known]
-    drawn = random.Random(seed).sample(known, min(number, len(known)))
-    for row in sorted(drawn, key=_where):
+    for row in sorted(sorted(known, key=lot)[:number], key=_where):
         yield f"  {_where(row)}: {row.call.workers_text} -> {'; '.join(row.answer.values)}"
 
 
@@ -488,7 +502,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--only", default="", help="repositories whose name contains this")
     parser.add_argument("--limit", type=float, default=600, help="seconds for one repository (default: %(default)s)")
     parser.add_argument("--jobs", type=int, default=max(1, (os.cpu_count() or 1) // 2))
-    parser.add_argument("--sample", type=int, default=30, metavar="N", help="resolved values to draw (default: %(default)s)")
+    parser.add_argument("--sample", type=int, default=30, metavar="N", help="resolved values to draw")
     parser.add_argument("--seed", type=int, default=2, help="of the draw (default: %(default)s)")
     parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
     return parser
@@ -500,9 +514,8 @@ def main() -> int:
     if options.one:
         say(json.dumps(examine(options.folder)))
         return 0
-    names = sorted(
-        name for name in os.listdir(options.folder) if options.only in name and os.path.isdir(os.path.join(options.folder, name))
-    )
+    checkouts = (entry.name for entry in os.scandir(options.folder) if entry.is_dir())
+    names = sorted(name for name in checkouts if options.only in name)
     with ThreadPoolExecutor(options.jobs) as pool:
         outcomes = list(pool.map(lambda name: run_apart(options.folder, name, options.limit), names))
     rows = [row for outcome in outcomes for row in outcome.rows]

@@ -12,10 +12,13 @@ from dlcheck.source import Cell, line_starts
 # Magics that run their cell as Python in the notebook's own namespace.
 PYTHON_CELL_MAGICS = ("time", "timeit", "capture", "prun", "memit", "mprun", "lprun", "wandb", "heat", "skip")
 _MAGIC = re.compile(r"\s*[%!?]|\s*[\w.]+\?\??\s*$|\s*[\w.,\s]+=\s*[%!]")
-# Strings, comments and brackets: enough to know which lines begin inside of something.
+# Not splitlines(): a form feed ends no line of Python.
+_LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)")
+# Strings, comments, brackets and joined lines: enough to know which lines begin inside of something.
 _TOKEN = re.compile(
-    r"""(?P<string>\"{3}(?:\\.|[^\\])*?\"{3}|'{3}(?:\\.|[^\\])*?'{3}|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*')"""
-    r"""|(?P<comment>\#[^\n]*)|(?P<open>[\[({])|(?P<close>[\])}])|(?P<line>\n)""",
+    r"""(?P<string>\"{3}(?:\\.|[^\\])*?\"{3}|'{3}(?:\\.|[^\\])*?'{3}"""
+    r"""|"(?:\\(?:\r\n|.)|[^"\\\r\n])*"|'(?:\\(?:\r\n|.)|[^'\\\r\n])*')"""
+    r"""|(?P<comment>\#[^\r\n]*)|(?P<open>[\[({])|(?P<close>[\])}])|(?P<joint>\\(?:\r\n|\r|\n))|(?P<line>\r\n|\r|\n)""",
     re.DOTALL,
 )
 
@@ -39,9 +42,8 @@ def to_module(text: str) -> tuple[str, tuple[Cell, ...]]:
     cells: list[Cell] = []
     first_line = 0
     for number, code in enumerate(_code_cells(text), 1):
-        code = _as_python(code)
-        if not code.endswith(("\n", "\r")):
-            code += "\n"
+        # After a carriage return as well: with a line feed that the next cell begins with it would be one line's end.
+        code = _as_python(code if code.endswith("\n") else code + "\n")
         cells.append(Cell(number, first_line))
         parts.append(code)
         first_line += len(line_starts(code)) - 1
@@ -95,7 +97,7 @@ def _list(value: Any) -> list[Any]:
 def _as_python(code: str) -> str:
     stripped = code.lstrip()
     if stripped.startswith("%%") and not re.match(rf"%%(?:{'|'.join(PYTHON_CELL_MAGICS)})\b", stripped):
-        return re.sub(r"[^\r\n]+", "", code)
+        return "\n" * (len(line_starts(code)) - 1)
     return code if _parses(code) else _without_magics(code)
 
 
@@ -111,7 +113,7 @@ def _parses(code: str) -> bool:
 
 def _without_magics(code: str) -> str:
     inside = _lines_inside(code)
-    lines = code.splitlines(keepends=True)
+    lines = _LINE.findall(code)
     continues = False
     for number, line in enumerate(lines):
         bare = line.rstrip("\r\n")
@@ -132,12 +134,12 @@ def _lines_inside(code: str) -> set[int]:
     line = depth = 0
     for token in _TOKEN.finditer(code):
         if token.lastgroup == "string":
-            inner = token[0].count("\n")
+            inner = len(line_starts(token[0])) - 1
             inside.update(range(line + 1, line + inner + 1))
             line += inner
-        elif token.lastgroup == "line":
+        elif token.lastgroup in ("line", "joint"):
             line += 1
-            if depth:
+            if depth or token.lastgroup == "joint":
                 inside.add(line)
         elif token.lastgroup == "open":
             depth += 1

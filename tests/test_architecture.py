@@ -68,7 +68,7 @@ def belongs(name: str, package: str) -> bool:
 
 @pytest.fixture(params=MODULES, ids=[str(module.relative_to(ROOT)) for module in MODULES])
 def module(request: pytest.FixtureRequest) -> Path:
-    return request.param
+    return Path(request.param)
 
 
 def test_arrows_point_one_way(module: Path) -> None:

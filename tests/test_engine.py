@@ -18,7 +18,7 @@ import pytest
 from dlcheck import engine, pages
 from dlcheck.config import Config, ConfigError, load
 from dlcheck.engine import Report
-from dlcheck.findings import Finding, Place
+from dlcheck.findings import Confidence, Finding, Place
 from dlcheck.source import Source
 
 HEAD = "import torch  # DataLoader\n"
@@ -52,7 +52,7 @@ def fake_run(project: FakeProject, codes: Collection[str]) -> list[Finding]:
 def finding(source: Source, number: int, line: str) -> Finding:
     start = source.offset(number, line.index("BAD") + 1)
     place = source.place(start, start + 3)
-    confidence = "low" if "LOW" in line else "high"
+    confidence: Confidence = "low" if "LOW" in line else "high"
     code = "DLC101" if "DLC101" in line else "DLC203"
     return Finding(
         code, PAGES[code].name, "error", confidence, place, "bad", statement=line, statement_lines=(place.line,) * 2

@@ -49,7 +49,7 @@ def by(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Both ways of listing files: asking git, and reading .gitignore ourselves."""
     if request.param == "walk":
         monkeypatch.setattr(files, "git_files", lambda _folder: None)
-    return request.param
+    return str(request.param)
 
 
 IGNORING = {
@@ -378,7 +378,7 @@ def test_prefilter() -> None:
 
 
 def cells(*sources: str | list[str], **metadata: object) -> str:
-    rows = [{"cell_type": "markdown", "source": "# Title"}]
+    rows: list[dict[str, object]] = [{"cell_type": "markdown", "source": "# Title"}]
     rows += [{"cell_type": "code", "source": source} for source in sources]
     return json.dumps({"cells": rows, "metadata": metadata, "nbformat": 4})
 
@@ -402,9 +402,13 @@ def test_cells_become_a_module() -> None:
         ("!pip install \\\n  torch\nx = 1\n", "pass  # !pip install \\\n#  torch\nx = 1\n"),
         ("x = (a\n  % b)\n", "x = (a\n  % b)\n"),
         ("!ls\nx = (a\n  % b)\ns = '''\n%no\n'''\n", "pass  # !ls\nx = (a\n  % b)\ns = '''\n%no\n'''\n"),
+        ("!ls\nx = a \\\n  % b\n", "pass  # !ls\nx = a \\\n  % b\n"),
+        ("!ls\r\nx = (a\r\n  % b)\r\n", "pass  # !ls\r\nx = (a\r\n  % b)\r\n"),
+        ("!ls\rx = (a\r  % b)\r", "pass  # !ls\rx = (a\r  % b)\r\n"),
+        ("!ls\ns = 'a\\\r\n%no'\nt = 'b\x0c%b'\n", "pass  # !ls\ns = 'a\\\r\n%no'\nt = 'b\x0c%b'\n"),
         ("%%time\nx = 1\n", "pass  # %%time\nx = 1\n"),
         ("%%bash\nls -l\necho\n", "\n\n\n"),
-        ("%%html\n<p>", "\n"),
+        ("%%html\n<p>", "\n\n"),
         ("await f()\n", "await f()\n"),
         ("", "\n"),
     ],
@@ -413,6 +417,12 @@ def test_magics(code: str, expected: str) -> None:
     text, _ = notebook.to_module(cells(code))
     assert text == expected
     compile("async def f():\n" + "".join(f" {line}" for line in text.splitlines(True)) + "\n pass\n", "nb", "exec")
+
+
+def test_a_line_end_does_not_span_two_cells() -> None:
+    text, found_cells = notebook.to_module(cells("x = 1\r", "\ny = 2", "\r%%bash", "z = 3"))
+    assert text == "x = 1\r\n\ny = 2\n\n\nz = 3\n"
+    assert [cell.first_line for cell in found_cells] == [0, 1, 3, 5]
 
 
 def test_old_notebooks() -> None:

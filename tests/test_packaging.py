@@ -224,9 +224,9 @@ def test_pre_commit_runs_the_hook(checkout: Path, tmp_path: Path) -> None:
     )
     commit_all(user)
     hooks = (sys.executable, "-m", "pre_commit", "run", "--all-files", "--color", "never")
-    home = {"PRE_COMMIT_HOME": str(tmp_path / "home")}
+    home = str(tmp_path / "home")
 
-    output = run(*hooks, cwd=user, status=1, **home)
+    output = run(*hooks, cwd=user, status=1, PRE_COMMIT_HOME=home)
     assert "- hook id: dlcheck\n- exit code: 1\n" in output
     # The copy stands in one file and the pinning in another: one process has seen both.
     assert re.search(r"devices\.py:\d+:\d+", output)
@@ -235,4 +235,4 @@ def test_pre_commit_runs_the_hook(checkout: Path, tmp_path: Path) -> None:
     for file in (ROOT / "examples" / "fixed").glob("*.py"):
         shutil.copy(file, user)
     git("add", "-A", cwd=user)
-    assert re.search(r"^dlcheck\.+Passed$", run(*hooks, cwd=user, **home), re.MULTILINE)
+    assert re.search(r"^dlcheck\.+Passed$", run(*hooks, cwd=user, PRE_COMMIT_HOME=home), re.MULTILINE)

@@ -93,9 +93,10 @@ def worker_options_without_workers(loader: Loader) -> Iterator[Finding]:
     for name in _DEMANDING:
         for option in loader.option(name):
             for workers in loader.option("num_workers"):
-                if workers.is_(0) and option.given and _demands(loader, name, option):
-                    if joint([option.world], [workers.world], loader.worlds()):
-                        yield _without_workers(loader, name, option, workers)
+                if not workers.is_(0) or not option.given or not _demands(loader, name, option):
+                    continue
+                if joint([option.world], [workers.world], loader.worlds()):
+                    yield _without_workers(loader, name, option, workers)
 
 
 def _demands(loader: Loader, name: str, option: OptionAlt) -> bool:
@@ -125,7 +126,7 @@ def _without_workers(loader: Loader, name: str, option: OptionAlt, workers: Opti
         related=[*related, *provenance(workers.value)],
         option=text,
         loader=loader.name,
-        **({"origin": origin.words} if origin is not None and free else {}),
+        origin=origin.words if origin is not None else "",
     )
 
 

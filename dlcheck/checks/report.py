@@ -46,7 +46,8 @@ def finding(
     start, end = _statement(spot.module, link)
     source = spot.module.source
     first, last = source.place(start, end).line, source.place(start, end).end_line
-    assert said.severity is not None and said.confidence is not None
+    assert said.severity is not None
+    assert said.confidence is not None
     return Finding(
         page.code,
         page.name,

@@ -49,16 +49,17 @@ def missing_set_epoch(loader: Loader) -> Iterator[Finding]:
         if sampler.has_set_epoch():
             continue
         for loop in loader.loops:
-            if loop.direct and not loop.framework and loop.trains() and loop.repeated_by():
-                if joint([loop.world], [sampler.world], loader.worlds()):
-                    yield finding(
-                        "DLC410",
-                        Spot(sampler.module, sampler.name_at),
-                        sampler.link,
-                        related=[Spot(loop.module, loop.head, "iterated anew in each epoch here")],
-                        sampler=sampler.name,
-                    )
-                    break
+            if not loop.direct or loop.framework or not loop.trains() or not loop.repeated_by():
+                continue
+            if joint([loop.world], [sampler.world], loader.worlds()):
+                yield finding(
+                    "DLC410",
+                    Spot(sampler.module, sampler.name_at),
+                    sampler.link,
+                    related=[Spot(loop.module, loop.head, "iterated anew in each epoch here")],
+                    sampler=sampler.name,
+                )
+                break
 
 
 @rule("DLC411")

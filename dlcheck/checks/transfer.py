@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from dlcheck import edits
 from dlcheck.checks.registry import rule
@@ -22,7 +22,7 @@ def blocking_transfer_of_pinned_batch(transfer: Transfer) -> Iterator[Finding]:
                 yield _at(transfer, "DLC101", variant="explicit-pin", fix=_non_blocking(transfer), call=transfer.text)
             continue
         loader = _loader(transfer, source)
-        if loader is None or not source.value.exact:
+        if loader is None:
             continue
         for option in loader.pinning(True):
             if joint([source.world], transfer.worlds(blocking=True), [option.world], loader.worlds()):
@@ -41,14 +41,14 @@ def blocking_transfer_of_pinned_batch(transfer: Transfer) -> Iterator[Finding]:
 def non_blocking_without_pin(transfer: Transfer) -> Iterator[Finding]:
     for source in transfer.sources:
         loader = _loader(transfer, source)
-        if loader is None or not source.value.exact or loader.yields_cuda():
+        if loader is None or loader.yields_cuda():
             continue
         for option in loader.pinning(False):
             if _unpinned(loader, option, source, transfer.worlds(blocking=False)):
                 yield _at(
                     transfer,
                     "DLC102",
-                    related=[Spot(loader.module, loader.name_at, "its batches are not pinned"), *provenance(option.value)],
+                    related=[_unpinned_here(loader), *provenance(option.value)],
                     fix=_pin(loader, option),
                     call=transfer.text,
                     loader=loader.name,
@@ -71,7 +71,7 @@ def missing_pin_memory(loader: Loader) -> Iterator[Finding]:
                     "DLC103",
                     spot,
                     loader.link if spot.module is loader.module else loader.project.link_at(spot.module, spot.at),
-                    related=[Spot(transfer.module, transfer.call.at, "copied to the GPU here"), *provenance(option.value)],
+                    related=[_copied_here(transfer), *provenance(option.value)],
                     fix=_pin(loader, option),
                     loader=loader.name,
                     call=transfer.text,
@@ -100,8 +100,8 @@ def pin_memory_of_cuda_tensor(loader: Loader) -> Iterator[Finding]:
 
 
 def _loader(transfer: Transfer, source: Alt) -> Loader | None:
-    """The loader that a copied batch comes from, unless a framework moves its batches."""
-    if not isinstance(source.value, Batch) or source.value.managed:
+    """The loader that a copied batch comes from, unless a framework moves its batches or they were changed."""
+    if not isinstance(source.value, Batch) or source.value.managed or not source.value.exact:
         return None
     loader = transfer.project.loader_of(source.value.loader)
     return loader if loader.is_plain and not loader.framework else None
@@ -113,13 +113,30 @@ def _unpinned(loader: Loader, option: OptionAlt, source: Alt, copying: list[Worl
     return bool(joint([source.world], copying, [option.world], workers, loader.worlds()))
 
 
-def _at(transfer: Transfer, code: str, **said: object) -> Finding:
-    return finding(code, Spot(transfer.module, transfer.call.at), transfer.site.link, **said)  # type: ignore[arg-type]
+def _at(
+    transfer: Transfer,
+    code: str,
+    *,
+    variant: str = "",
+    related: Sequence[Spot] = (),
+    fix: Fix | None = None,
+    **fields: object,
+) -> Finding:
+    spot = Spot(transfer.module, transfer.call.at)
+    return finding(code, spot, transfer.site.link, variant=variant, related=related, fix=fix, **fields)
 
 
 def _pinned_here(loader: Loader, option: OptionAlt) -> Spot:
     caption = "pinned here"
     return next(iter(elsewhere(option, loader, caption)), written(option, loader)._replace(caption=caption))
+
+
+def _unpinned_here(loader: Loader) -> Spot:
+    return Spot(loader.module, loader.name_at, "its batches are not pinned")
+
+
+def _copied_here(transfer: Transfer) -> Spot:
+    return Spot(transfer.module, transfer.call.at, "copied to the GPU here")
 
 
 def _non_blocking(transfer: Transfer) -> Fix | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterable, Sequence
 from itertools import accumulate
-from typing import Any, cast
+from typing import Any
 
 import libcst as cst
 from libcst._nodes.internal import CodegenState
@@ -41,6 +41,9 @@ class _Marks(CodegenState):
     """Generates the code again and notes, for wanted nodes, the tokens at which they begin and end."""
 
     __slots__ = ("marks", "wanted")
+
+    marks: list[int]
+    wanted: dict[int, int]
 
     def record_syntactic_position(self, node: Any, *, start_node: Any = None, end_node: Any = None) -> Any:
         index = self.wanted.get(id(node))
@@ -87,7 +90,7 @@ def _spans(module: cst.Module, nodes: list[cst.CSTNode | tuple[int, int]]) -> tu
     spans = [offsets[mark] if mark >= 0 else 0 for mark in marks]
     for index, pair in enumerate(nodes):
         if pair.__class__ is tuple:
-            first, last = cast("tuple[int, int]", pair)
+            first, last = pair
             spans[2 * index] = spans[2 * first]
             spans[2 * index + 1] = spans[2 * last + 1]
     return tuple(spans)
@@ -349,14 +352,13 @@ class _Walker:
         at = self.number(node)
         if isinstance(node, cst.SimpleString):
             return forms.Const(ast.literal_eval(node.value), at)
-        parts = (self.expr(node.left), self.expr(node.right))
-        if all(isinstance(part, forms.Const) for part in parts):
-            left, right = (cast("forms.Const", part).value for part in parts)
-            if isinstance(left, str) and isinstance(right, str):
-                return forms.Const(left + right, at)
-            if isinstance(left, bytes) and isinstance(right, bytes):
-                return forms.Const(left + right, at)
-        return forms.FString(parts, at)
+        left, right = self.expr(node.left), self.expr(node.right)
+        if isinstance(left, forms.Const) and isinstance(right, forms.Const):
+            if isinstance(left.value, str) and isinstance(right.value, str):
+                return forms.Const(left.value + right.value, at)
+            if isinstance(left.value, bytes) and isinstance(right.value, bytes):
+                return forms.Const(left.value + right.value, at)
+        return forms.FString((left, right), at)
 
     def _fstring(self, node: Any) -> Expr:
         at = self.number(node)

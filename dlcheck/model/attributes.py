@@ -28,6 +28,7 @@ from dlcheck.model.values import (
     Pinned,
     Point,
     SuperOf,
+    Thunk,
     Undefined,
     Unknown,
     Value,
@@ -46,9 +47,9 @@ def attribute(ev: Evaluator, expr: forms.Attr, point: Point) -> list[Alt]:
     if name is not None and point.frame.scope.kind != "class":
         alts = ev.before(point.link.block, point.link.index, name, point.frame)
         if not all(isinstance(alt.value, Undefined) for alt in alts):
-            return ev.bind(
-                alts, lambda value: attribute_value(ev, expr, point) if isinstance(value, Undefined) else [Alt(value, ANY)]
-            )
+            if not any(isinstance(alt.value, Undefined) for alt in alts):
+                return alts
+            return ev.where_unset(alts, attribute_value(ev, expr, point))
     return attribute_value(ev, expr, point)
 
 
@@ -87,7 +88,7 @@ def _set_by_caller(ev: Evaluator, expr: forms.Attr, point: Point) -> list[Alt] |
     return alts
 
 
-def _attr_of_thunk(ev: Evaluator, thunk: calling.Thunk, name: str, expr: forms.Attr, point: Point) -> list[Alt]:
+def _attr_of_thunk(ev: Evaluator, thunk: Thunk, name: str, expr: forms.Attr, point: Point) -> list[Alt]:
     if isinstance(thunk.expr, (forms.Name, forms.Attr)) and thunk.point is not None:
         there = thunk.point
         chain = dotted(thunk.expr)
@@ -110,6 +111,9 @@ def get(ev: Evaluator, value: Value, name: str, expr: forms.Attr, point: Point) 
     if isinstance(value, ModuleRef):
         return ev.project.module_attribute(value.module, name)
     if isinstance(value, External):
+        node = settings.node_attribute(ev, f"{value.path}.{name}")
+        if node is not None:
+            return node
         return [Alt(External(library.canonical(f"{value.path}.{name}"), value.of), ANY)]
     if isinstance(value, Instance):
         return instance_attribute(ev, value, name, expr, point)

@@ -8,18 +8,15 @@ from typing import TYPE_CHECKING
 from dlcheck.facts import forms
 from dlcheck.model import calling, library
 from dlcheck.model.iteration import elements, part_of
-from dlcheck.model.scopes import dotted
 from dlcheck.model.values import (
     UNKNOWN,
     Alt,
     Arguments,
     Batch,
     Bound,
-    ClassRef,
     Const,
     Elements,
     External,
-    Func,
     Generated,
     Instance,
     Iterating,
@@ -28,13 +25,10 @@ from dlcheck.model.values import (
     Managed,
     Many,
     Mapping,
-    ModuleRef,
     Moved,
     Pinned,
     Point,
-    SuperOf,
     Thunk,
-    Undefined,
     Unknown,
     Value,
 )
@@ -184,17 +178,28 @@ def call_external(ev: Evaluator, path: str, args: Arguments, base: Made | None =
     kind = library.WRAPPING_ITERATORS.get(path)
     if kind is not None:
         return _wrap(ev, kind, args, path)
-    if path.rpartition(".")[2] in ("tqdm", "trange", "progress_bar") and path.split(".")[0] in ("tqdm", "rich", "fastprogress"):
+    root, name = path.partition(".")[0], path.rpartition(".")[2]
+    if root in ("tqdm", "rich", "fastprogress") and name in ("tqdm", "trange", "progress_bar"):
         return _wrap(ev, "tqdm", args, path)
     framework = library.framework_of(path)
-    if framework and path.rpartition(".")[2] in _PREPARES:
+    if framework and name in _PREPARES:
         return _prepared(ev, framework, args)
     if path.startswith("torch.") and _computes(path):
         return _computed(ev, path, args)
     return [Alt(calling.made(path, args, base), ANY)]
 
 
-_PREPARES = frozenset({"prepare", "setup_dataloaders", "prepare_data_loader", "setup", "auto_dataloader", "prepare_dataloader", "boost"})
+_PREPARES = frozenset(
+    {
+        "prepare",
+        "setup_dataloaders",
+        "prepare_data_loader",
+        "setup",
+        "auto_dataloader",
+        "prepare_dataloader",
+        "boost",
+    }
+)
 
 
 def _prepared(ev: Evaluator, framework: str, args: Arguments) -> list[Alt]:
@@ -234,7 +239,14 @@ def _wrap(ev: Evaluator, kind: str, args: Arguments, path: str) -> list[Alt]:
 
 
 # A function of torch that computes on tensors passes a batch on as something new.
-_NOT_COMPUTING = ("torch.utils.", "torch.optim.", "torch.distributed.", "torch.multiprocessing.", "torch.cuda.", "torch.backends.")
+_NOT_COMPUTING = (
+    "torch.utils.",
+    "torch.optim.",
+    "torch.distributed.",
+    "torch.multiprocessing.",
+    "torch.cuda.",
+    "torch.backends.",
+)
 
 
 def _computes(path: str) -> bool:
@@ -258,17 +270,12 @@ def _computed(ev: Evaluator, path: str, args: Arguments) -> list[Alt]:
 def _dict(ev: Evaluator, args: Arguments) -> list[Alt]:
     alts: list[Alt] = [Alt(Mapping(()), ANY)]
     for thunk in [thunk for thunk, _ in args.positional] + list(args.spreads):
-        alts = ev.bind(
-            alts,
-            lambda old, thunk=thunk: ev.bind(  # type: ignore[misc]
-                ev.force(thunk), lambda other: [Alt(calling.joined(old, other), ANY)]
-            ),
-        )
+        alts = ev.combine(alts, thunk, lambda old, other: [Alt(calling.joined(old, other), ANY)])
     own = Mapping(tuple(args.keywords))
     return ev.bind(alts, lambda old: [Alt(calling.joined(old, own), ANY)])
 
 
-def _number(convert: Callable[[object], object]) -> Callable[[Evaluator, Arguments], list[Alt]]:
+def _number(convert: Callable[..., object]) -> Callable[[Evaluator, Arguments], list[Alt]]:
     def step(ev: Evaluator, args: Arguments) -> list[Alt]:
         first = calling.positional(args, 0)
         if first is None:
@@ -290,25 +297,25 @@ def _number(convert: Callable[[object], object]) -> Callable[[Evaluator, Argumen
 
 
 def _extreme(pick: Callable[..., object]) -> Callable[[Evaluator, Arguments], list[Alt]]:
+    def add(many: Value, value: Value) -> list[Alt]:
+        if not isinstance(many, Many):
+            return [Alt(many, ANY)]
+        return [Alt(Many("tuple", (*many.items, calling.known(value))), ANY)]
+
     def step(ev: Evaluator, args: Arguments) -> list[Alt]:
         alts: list[Alt] = [Alt(Many("tuple", ()), ANY)]
         for thunk, starred in args.positional:
             if starred:
                 return [Alt(Unknown(calling.call_key(args)), ANY)]
-            alts = ev.bind(
-                alts,
-                lambda many, thunk=thunk: ev.bind(  # type: ignore[misc]
-                    ev.force(thunk),
-                    lambda value: [Alt(Many("tuple", (*many.items, calling.known(value))), ANY)],
-                ),
-            )
+            alts = ev.combine(alts, thunk, add)
         return ev.bind(alts, lambda many: [Alt(_pick(pick, many, args), ANY)])
 
     return step
 
 
 def _pick(pick: Callable[..., object], many: Value, args: Arguments) -> Value:
-    assert isinstance(many, Many)
+    if not isinstance(many, Many):
+        return many
     values = [thunk.alts[0].value for thunk in many.items]
     if len(values) > 1 and all(isinstance(value, Const) for value in values):
         constants = [value for value in values if isinstance(value, Const)]
@@ -320,7 +327,7 @@ def _pick(pick: Callable[..., object], many: Value, args: Arguments) -> Value:
         return Const(best, next((value.origin for value in constants if value.origin), None), free)
     if pick is max and any(isinstance(value, Const) and _positive(value.value) for value in values):
         return Made("positive", args, calling.call_key(args))
-    if pick is min and all(isinstance(value, Const) and _positive(value.value) or _is_positive(value) for value in values):
+    if pick is min and all(map(_is_positive, values)):
         return Made("positive", args, calling.call_key(args))
     return Unknown(calling.call_key(args))
 
@@ -330,6 +337,8 @@ def _positive(value: object) -> bool:
 
 
 def _is_positive(value: Value) -> bool:
+    if isinstance(value, Const):
+        return _positive(value.value)
     return isinstance(value, Made) and value.path in ("os.cpu_count", "multiprocessing.cpu_count", "positive")
 
 
@@ -341,17 +350,17 @@ def _next(ev: Evaluator, args: Arguments) -> list[Alt]:
 
 
 def _several(kind: str) -> Callable[[Evaluator, Arguments], list[Alt]]:
+    def add(old: Value, value: Value) -> list[Alt]:
+        if not isinstance(old, Iterating):
+            return [Alt(old, ANY)]
+        return [Alt(Iterating(kind, (*old.of, value), old.key), ANY)]
+
     def step(ev: Evaluator, args: Arguments) -> list[Alt]:
         alts: list[Alt] = [Alt(Iterating(kind, (), calling.call_key(args)), ANY)]
         for thunk, starred in args.positional:
             if starred:
                 return [Alt(Unknown(calling.call_key(args)), ANY)]
-            alts = ev.bind(
-                alts,
-                lambda old, thunk=thunk: ev.bind(  # type: ignore[misc]
-                    ev.force(thunk), lambda value: [Alt(Iterating(kind, (*old.of, value), old.key), ANY)]
-                ),
-            )
+            alts = ev.combine(alts, thunk, add)
         return alts
 
     return step
@@ -375,6 +384,11 @@ def _partial(ev: Evaluator, args: Arguments) -> list[Alt]:
 def _same(ev: Evaluator, args: Arguments) -> list[Alt]:
     first = calling.positional(args, 0)
     return ev.force(first) if first is not None else [Alt(UNKNOWN, ANY)]
+
+
+def _cast(ev: Evaluator, args: Arguments) -> list[Alt]:
+    second = calling.positional(args, 1)
+    return ev.force(second) if second is not None else [Alt(UNKNOWN, ANY)]
 
 
 def _getattr(ev: Evaluator, args: Arguments) -> list[Alt]:
@@ -437,12 +451,12 @@ _SPECIAL: dict[str, Callable[[Evaluator, Arguments], list[Alt]]] = {
     "easydict.EasyDict": _dict,
     "types.SimpleNamespace": _dict,
     "argparse.Namespace": _dict,
-    "builtins.int": _number(int),  # type: ignore[arg-type]
-    "builtins.float": _number(float),  # type: ignore[arg-type]
+    "builtins.int": _number(int),
+    "builtins.float": _number(float),
     "builtins.bool": _number(bool),
     "builtins.str": _number(str),
-    "builtins.abs": _number(abs),  # type: ignore[arg-type]
-    "builtins.round": _number(round),  # type: ignore[arg-type]
+    "builtins.abs": _number(abs),
+    "builtins.round": _number(round),
     "builtins.min": _extreme(min),
     "builtins.max": _extreme(max),
     "builtins.next": _next,
@@ -459,7 +473,7 @@ _SPECIAL: dict[str, Callable[[Evaluator, Arguments], list[Alt]]] = {
     "copy.deepcopy": _same,
     "torch.autograd.Variable": _same,
     "torch.autograd.variable.Variable": _same,
-    "typing.cast": lambda ev, args: ev.force(args.positional[1][0]) if len(args.positional) > 1 else [Alt(UNKNOWN, ANY)],
+    "typing.cast": _cast,
     "torch.utils.data.random_split": _random_split,
 }
 

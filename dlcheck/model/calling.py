@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from dlcheck.facts import forms
@@ -47,9 +48,6 @@ if TYPE_CHECKING:
 
 MAX_CALLERS = 12
 MAX_RETURNS = 8
-
-__all__ = ["Thunk"]
-
 
 # -- arguments
 
@@ -160,26 +158,27 @@ def _bound(ev: Evaluator, scope: Scope, name: str, args: Arguments, frame: Frame
     return _default(ev, scope, name, frame, called=True)
 
 
-def _from_spreads(
-    ev: Evaluator, scope: Scope, name: str, args: Arguments, frame: Frame, names: list[str]
-) -> Thunk:
+def _from_spreads(ev: Evaluator, scope: Scope, name: str, args: Arguments, frame: Frame, names: list[str]) -> Thunk:
     """A parameter that may come through ``*args`` or ``**kwargs``."""
     alts: list[Alt] = [Alt(UNDEFINED, ANY)]
     for spread in args.spreads:
-        alts = ev.bind(alts, lambda value, spread=spread: _spread_entry(ev, spread, name, value))  # type: ignore[misc]
+        alts = ev.bind(alts, partial(spread_entry, ev, spread, name))
     starred = [thunk for thunk, star in args.positional if star]
     if starred and name in names:
         number = names.index(name) - sum(not star for _, star in args.positional[: _first_star(args)])
-        alts = ev.bind(alts, lambda value: _starred_item(ev, starred[0], number, value) if len(starred) == 1 else [Alt(UNKNOWN, ANY)])
-    default = _default(ev, scope, name, frame, called=True)
-    return Thunk(None, None, tuple(ev.bind(alts, lambda value: ev.force(default) if isinstance(value, Undefined) else [Alt(value, ANY)])))
+        alts = ev.bind(alts, partial(_starred_item, ev, starred, number))
+    if any(isinstance(alt.value, Undefined) for alt in alts):
+        alts = ev.where_unset(alts, ev.force(_default(ev, scope, name, frame, called=True)))
+    return Thunk(None, None, tuple(alts))
 
 
 def _first_star(args: Arguments) -> int:
     return next((at for at, (_, star) in enumerate(args.positional) if star), len(args.positional))
 
 
-def _starred_item(ev: Evaluator, thunk: Thunk, number: int, value: Value) -> list[Alt]:
+def _starred_item(ev: Evaluator, starred: list[Thunk], number: int, value: Value) -> list[Alt]:
+    if len(starred) > 1:
+        return [Alt(UNKNOWN, ANY)]
     if not isinstance(value, Undefined):
         return [Alt(value, ANY)]
 
@@ -190,10 +189,11 @@ def _starred_item(ev: Evaluator, thunk: Thunk, number: int, value: Value) -> lis
             return [Alt(UNKNOWN if many.open else UNDEFINED, ANY)]
         return [Alt(UNKNOWN, ANY)]
 
-    return ev.bind(ev.force(thunk), pick)
+    return ev.bind(ev.force(starred[0]), pick)
 
 
-def _spread_entry(ev: Evaluator, spread: Thunk, name: str, value: Value) -> list[Alt]:
+def spread_entry(ev: Evaluator, spread: Thunk, name: str, value: Value = UNDEFINED) -> list[Alt]:
+    """The argument that ``**spread`` gives for ``name``, where ``value`` says that nothing else has given it."""
     if not isinstance(value, Undefined):
         return [Alt(value, ANY)]
 
@@ -214,12 +214,7 @@ def _extra_keywords(ev: Evaluator, params: Sequence[forms.Param], args: Argument
     own = tuple((name, thunk) for name, thunk in args.keywords if name not in taken)
     alts: list[Alt] = [Alt(Mapping(own), ANY)]
     for spread in args.spreads:
-        alts = ev.bind(
-            alts,
-            lambda old, spread=spread: ev.bind(  # type: ignore[misc]
-                ev.force(spread), lambda other: [Alt(joined(old, other, without=taken), ANY)]
-            ),
-        )
+        alts = ev.combine(alts, spread, lambda old, other: [Alt(joined(old, other, without=taken), ANY)])
     return Thunk(None, None, tuple(alts))
 
 
@@ -259,12 +254,13 @@ def _default(ev: Evaluator, scope: Scope, name: str, frame: Frame, called: bool 
         outer = frame.closure or ev.any_frame(scope.parent) if scope.parent else ev.frame(scope)
     alts = ev.eval(param.default, Point(outer, scope.link))
     origin = Origin(f"default of `{name}`", scope.module, param.at)
+    free = None if called else ("default", scope.module.name, param.at)
     out: list[Alt] = []
     for value, world in alts:
         for inner in settings.declared_default(ev, value) or [Alt(value, ANY)]:
             joint = world.merge(inner.world)
             if joint is not None:
-                out += _as_default(inner.value, joint, origin, None if called else ("default", scope.module.name, param.at))
+                out += _as_default(inner.value, joint, origin, free)
     return Thunk(None, None, tuple(out))
 
 
@@ -412,16 +408,18 @@ def super_calls(init: Scope) -> Iterator[tuple[Link, forms.Call]]:
     """``super().__init__(...)`` and ``Base.__init__(self, ...)`` in a method."""
     for site in init.module.calls:
         call = site.expr
-        if site.scope is init and isinstance(call, forms.Call) and isinstance(call.func, forms.Attr):
-            if call.func.name == "__init__":
-                yield site.link, call
+        if site.scope is not init or not isinstance(call, forms.Call):
+            continue
+        if isinstance(call.func, forms.Attr) and call.func.name == "__init__":
+            yield site.link, call
 
 
 def field_argument(ev: Evaluator, cls: Scope, name: str, instance: Instance) -> list[Alt] | None:
     """A dataclass's field as its constructor was given it."""
     if ev.project.method(instance.cls, "__init__") is not None or instance.args is None:
         return None
-    if not (cls.has_decorator("dataclass", "attrs", "define", "frozen") or "BaseModel" in _base_names(cls) or "NamedTuple" in _base_names(cls)):
+    decorated = cls.has_decorator("dataclass", "attrs", "define", "frozen")
+    if not decorated and not {"BaseModel", "NamedTuple"}.intersection(_base_names(cls)):
         return None
     fields = [
         dotted(link.stmt.target) or ""
@@ -451,8 +449,10 @@ def mutated(ev: Evaluator, expr: forms.Call, name: str, point: Point) -> list[Al
     """``name`` after ``name.update(...)`` and the like."""
     func = expr.func
     if not isinstance(func, forms.Attr) or dotted(func.value) != name:
-        walrus = next((node for node in descend(expr) if isinstance(node, forms.Walrus) and dotted(node.target) == name), None)
-        return ev.eval(walrus.value, point) if walrus is not None else [Alt(UNDEFINED, ANY)]
+        for node in descend(expr):
+            if isinstance(node, forms.Walrus) and dotted(node.target) == name:
+                return ev.eval(node.value, point)
+        return [Alt(UNDEFINED, ANY)]
     before = ev.value_before(func.value, name, point)
     return ev.bind(before, lambda old: _mutate(ev, old, func.name, arguments(expr, point), point))
 
@@ -479,12 +479,7 @@ def _mutate_mapping(ev: Evaluator, old: Mapping, method: str, args: Arguments) -
     if method == "update":
         alts: list[Alt] = [Alt(joined(old, Mapping(tuple(args.keywords))), ANY)]
         for thunk in [thunk for thunk, _ in args.positional] + list(args.spreads):
-            alts = ev.bind(
-                alts,
-                lambda value, thunk=thunk: ev.bind(  # type: ignore[misc]
-                    ev.force(thunk), lambda other: [Alt(joined(value, other), ANY)]
-                ),
-            )
+            alts = ev.combine(alts, thunk, lambda value, other: [Alt(joined(value, other), ANY)])
         return alts
     first = positional(args, 0)
     if first is None or method not in ("pop", "setdefault"):
@@ -565,8 +560,9 @@ def _arithmetic(op: str, left: object, right: object) -> object:
         result = _ARITHMETIC[op](left, right)
     except (ArithmeticError, TypeError, ValueError):
         return None
-    too_large = isinstance(result, (int, float)) and abs(result) > 1e12 or isinstance(result, str) and len(result) > 10_000
-    return None if too_large else result
+    if isinstance(result, str):
+        return result if len(result) <= 10_000 else None
+    return result if abs(result) <= 1e12 else None
 
 
 def unary(expr: forms.Unary, value: Value, point: Point) -> list[Alt]:

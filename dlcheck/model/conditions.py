@@ -107,16 +107,18 @@ def truth_of(ev: Evaluator, value: Value, where: Hashable) -> Truths:
         return [(True, ANY)] if value.items else _open(("truth", where)) if value.open else [(False, ANY)]
     if isinstance(value, Mapping):
         return [(True, ANY)] if value.entries else _open(("truth", where)) if value.open else [(False, ANY)]
-    if isinstance(value, _OBJECTS):
+    if is_object(value):
         return [(True, ANY)]
-    return _open(("truth", where))
+    return _open(("truth", value.path if isinstance(value, External) else where))
 
 
 def is_object(value: Value) -> bool:
     """Whether a value is certainly neither None, a number nor a string."""
     if isinstance(value, Made):
         name = value.path.rpartition(".")[2]
-        return name[:1].isupper() or value.path in ("torch.device", "torch.utils.data.random_split")
+        return name[:1].isupper() and not name.isupper() or value.path in ("torch.device", "torch.utils.data.random_split")
+    if isinstance(value, External):
+        return "()" not in value.path  # an attribute of what a library made may be anything
     return isinstance(value, (*_OBJECTS, Many, Mapping))
 
 
@@ -190,6 +192,8 @@ def compare(ev: Evaluator, op: str, left: Value, right: Value, point: Point, at:
 def _open_comparison(op: str, left: Value, right: Value, point: Point, at: int) -> Truths:
     """Nobody knows; but the same question about the same unknown gets the same answer."""
     token = left.token if isinstance(left, Unknown) else left.key if isinstance(left, Made) else None
+    if isinstance(left, External):
+        token = left.path
     if isinstance(left, Made) and left.path == "torch.cuda.device_count" and isinstance(right, Const):
         if (op, right.value) in ((">", 0), (">=", 1), ("!=", 0)):
             return _open(("symbol", "cuda"))
@@ -219,23 +223,57 @@ def _constant(ev: Evaluator, value: Value) -> object:
 
 
 def _isinstance(ev: Evaluator, call: forms.Call, point: Point) -> Truths:
-    """``isinstance(batch, torch.Tensor)`` and the like stay open; a few are decided by the value."""
+    """``isinstance(x, C)`` where ``x`` and ``C`` are known; the same question about the same unknown is one choice."""
     if dotted(call.func) != "isinstance" or len(call.args) != 2:
         return []
-    kinds = {"int": int, "float": float, "str": str, "bool": bool, "dict": Mapping, "list": Many, "tuple": Many}
-    wanted = kinds.get(dotted(call.args[1].value) or "")
-    if wanted is None:
-        return []
     out: Truths = []
+    kinds = list(ev.values(call.args[1].value, point))
     for value, world in ev.eval(call.args[0].value, point):
-        if isinstance(value, Const):
-            out.append((isinstance(value.value, wanted), world))
-        elif isinstance(value, (Mapping, Many)):
-            named = dotted(call.args[1].value)
-            out.append((isinstance(value, Mapping) and named == "dict" or getattr(value, "kind", "") == named, world))
-        else:
+        answers = {_is_a(ev, value, kind) for kind in kinds}
+        if len(answers) == 1 and None not in answers:
+            out.append((bool(answers.pop()), world))
+            continue
+        where = (point.module.name, call.at)
+        token = value.token if isinstance(value, Unknown) else getattr(value, "key", None)
+        if token is None or len(kinds) != 1:
             return []
+        name: Hashable = kinds[0].path if isinstance(kinds[0], External) else getattr(kinds[0], "scope", where)
+        out += [(answer, both) for answer, other in _open(("isinstance", token, name)) if (both := world.merge(other))]
     return _distinct(out)
+
+
+_BUILTIN_KINDS: dict[str, type] = {
+    "builtins.int": int, "builtins.float": float, "builtins.str": str, "builtins.bool": bool,
+    "builtins.dict": dict, "builtins.list": list, "builtins.tuple": tuple, "builtins.set": set,
+}  # fmt: skip
+
+
+def _is_a(ev: Evaluator, value: Value, kind: Value) -> bool | None:
+    """Whether a value is of a kind; None where that is unknown."""
+    path = kind.path if isinstance(kind, External) else ""
+    builtin = _BUILTIN_KINDS.get(path)
+    if isinstance(value, Const):
+        return isinstance(value.value, builtin) if builtin is not None else None if path else False
+    if isinstance(value, Mapping):
+        return builtin is dict if builtin is not None else None
+    if isinstance(value, Many):
+        return builtin is not None and builtin.__name__ == value.kind if builtin is not None else None
+    if isinstance(value, Instance):
+        if builtin is not None:
+            return False if not ev.project.external_bases(value.cls) else None
+        if isinstance(kind, ClassRef):
+            return kind.scope in ev.project.lineage(value.cls)
+        return _descends(ev.project.external_bases(value.cls), path) if path else None
+    return None
+
+
+def _descends(bases: list[str], path: str) -> bool | None:
+    """Whether one of some library classes is, or derives from, another."""
+    if path in bases or path == library.DATASET and library.ITERABLE_DATASET in bases:
+        return True
+    known = (library.DATASET, library.ITERABLE_DATASET, "typing.Generic", "torch.nn.Module", "abc.ABC")
+    return False if all(base in known for base in bases) else None
+
 
 
 def _open(key: Hashable) -> Truths:

@@ -111,13 +111,14 @@ def _unwrapped(ev: Evaluator, alts: list[Alt], depth: int) -> Iterator[Alt]:
 
 
 def _inside(ev: Evaluator, value: Value) -> list[Alt] | None:
-    if isinstance(value, Made) and value.args is not None:
-        if value.path.removesuffix("[]") in library.DATASET_WRAPPERS:
-            first = calling.positional(value.args, 0) or calling.keyword(value.args, "dataset")
-            alts = ev.force(first) if first is not None else None
-            if alts is not None and value.path == "torch.utils.data.ConcatDataset":
-                return [inner for alt in alts for inner in _members(ev, alt)]
-            return alts
+    if not isinstance(value, Made) or value.args is None:
+        return None
+    if value.path.removesuffix("[]") in library.DATASET_WRAPPERS:
+        first = calling.positional(value.args, 0) or calling.keyword(value.args, "dataset")
+        alts = ev.force(first) if first is not None else None
+        if alts is not None and value.path == "torch.utils.data.ConcatDataset":
+            return [inner for alt in alts for inner in _members(ev, alt)]
+        return alts
     return None
 
 

@@ -9,6 +9,7 @@ not understood is Unknown; nothing is guessed.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from dlcheck.facts import forms
@@ -54,8 +55,9 @@ class Evaluator:
     def __init__(self, project: Project) -> None:
         self.project = project
         self._frames: dict[Hashable, Frame] = {}
-        self._memo: dict[Hashable, list[Alt] | None] = {}
-        self._guards: dict[Hashable, list[World] | None] = {}
+        self._memo: dict[Hashable, list[Alt]] = {}
+        self._open: set[Hashable] = set()  # questions being answered
+        self._guards: dict[Hashable, list[World]] = {}
         self._depth = 0
         self._steps = 0
 
@@ -92,29 +94,24 @@ class Evaluator:
 
     def remember(self, key: Hashable, compute: Callable[[], list[Alt]]) -> list[Alt]:
         """``compute()`` once; a question asked while it is being answered is Unknown."""
-        if key in self._memo:
-            known = self._memo[key]
-            return [Alt(Unknown(("cycle", key)), ANY)] if known is None else known
+        known = self._memo.get(key)
+        if known is not None:
+            return known
         self._steps += 1
-        if self._depth > MAX_DEPTH or self._steps > MAX_STEPS:
-            return [Alt(UNKNOWN, ANY)]
-        self._memo[key] = None
+        if key in self._open or self._depth > MAX_DEPTH or self._steps > MAX_STEPS:
+            return [Alt(Unknown(("cycle", key)), ANY)]
         self._depth += 1
+        self._open.add(key)
         try:
             result = normal(compute())
         except RecursionError:
-            del self._memo[key]
             if self._depth > 1:
                 raise
             return [Alt(UNKNOWN, ANY)]
-        except BaseException:
-            del self._memo[key]
-            raise
         finally:
             self._depth -= 1
-        if self._steps > MAX_STEPS:
-            del self._memo[key]  # cut short: no answer for others to rely on
-        else:
+            self._open.discard(key)
+        if self._steps <= MAX_STEPS:  # else it was cut short: no answer for others to rely on
             self._memo[key] = result
         return result
 
@@ -147,6 +144,14 @@ class Evaluator:
             if len(out) > 2 * MAX_ALTS:
                 break
         return out or [Alt(UNKNOWN, ANY)]
+
+    def combine(self, alts: Iterable[Alt], thunk: Thunk, step: Callable[[Value, Value], list[Alt]]) -> list[Alt]:
+        """Apply ``step`` to each value together with each value of ``thunk``."""
+        return self.bind(alts, lambda value: self.bind(self.force(thunk), partial(step, value)))
+
+    def where_unset(self, alts: Iterable[Alt], rest: list[Alt]) -> list[Alt]:
+        """``alts``, with ``rest`` in place of Undefined."""
+        return self.bind(alts, lambda value: rest if isinstance(value, Undefined) else [Alt(value, ANY)])
 
     def unknown_at(self, expr: Expr, point: Point) -> list[Alt]:
         """Unknown, but the same unknown each time this expression is asked for in this frame."""
@@ -205,7 +210,7 @@ class Evaluator:
             if scope.kind == "function" and name in scope.names and name not in scope.not_local:
                 outer = closure if closure is not None and closure.scope is scope else self.any_frame(scope)
                 key = ("end", outer, name)
-                return self.remember(key, lambda outer=outer, scope=scope: self._at_end(name, outer, scope))  # type: ignore[misc]
+                return self.remember(key, partial(self._at_end, name, outer, scope))
             scope = scope.parent
         module = frame.scope.module
         return self.module_name(module.scope, name)
@@ -235,7 +240,8 @@ class Evaluator:
             if name in function.not_local and name in function.names:
                 frame = self.any_frame(function)
                 key = ("global", function, name)
-                for value, world in self.remember(key, lambda f=function, r=frame: self.before(f.body, len(f.body), name, r)):  # type: ignore[misc]
+                compute = partial(self.before, function.body, len(function.body), name, frame)
+                for value, world in self.remember(key, compute):
                     both = world.assume(("set by", module.name, name), function.qualified)
                     if both is not None and not isinstance(value, Undefined):
                         out.append(Alt(value, both))
@@ -253,11 +259,10 @@ class Evaluator:
             if name not in link.changes:
                 continue
             key = ("after", frame, link.stmt.at, name)
-            alts = self.remember(key, lambda link=link: self._after(link, name, frame))  # type: ignore[misc]
+            alts = self.remember(key, partial(self._after, link, name, frame))
             if not any(isinstance(alt.value, Undefined) for alt in alts):
                 return alts
-            rest = self.before(links, at, name, frame)
-            return self.bind(alts, lambda value: rest if isinstance(value, Undefined) else [Alt(value, ANY)])
+            return self.where_unset(alts, self.before(links, at, name, frame))
         parent = links[0].parent if links else None
         if parent is None:
             return [Alt(UNDEFINED, ANY)]
@@ -315,11 +320,10 @@ class Evaluator:
             if name not in link.changes:
                 continue
             key = ("after", frame, link.stmt.at, name)
-            alts = self.remember(key, lambda link=link: self._after(link, name, frame))  # type: ignore[misc]
+            alts = self.remember(key, partial(self._after, link, name, frame))
             if not any(isinstance(alt.value, Undefined) for alt in alts):
                 return alts
-            rest = self._block_end(links[:at], name, frame)
-            return self.bind(alts, lambda value: rest if isinstance(value, Undefined) else [Alt(value, ANY)])
+            return self.where_unset(alts, self._block_end(links[:at], name, frame))
         return [Alt(UNDEFINED, ANY)]
 
     def _after(self, link: Link, name: str, frame: Frame) -> list[Alt]:
@@ -389,8 +393,7 @@ class Evaluator:
             return final
         main = self._block_end(link.blocks["orelse"], name, frame)
         body = self._block_end(link.blocks["body"], name, frame)
-        main = self.bind(main, lambda value: body if isinstance(value, Undefined) else [Alt(value, ANY)])
-        out = _assuming(main, key, "body")
+        out = _assuming(self.where_unset(main, body), key, "body")
         if any(inner.leaves for inner in link.blocks["body"]):
             out = []
         for number, handler in enumerate(stmt.handlers):
@@ -482,14 +485,15 @@ class Evaluator:
             return self.unpack(target.value, name, alts)
         if not isinstance(target, forms.Sequence):
             return [Alt(UNKNOWN, ANY)]
+        at = next((at for at, item in enumerate(target.items) if name in target_names(item)), None)
+        if at is None:
+            return [Alt(UNKNOWN, ANY)]
+        item = target.items[at]
+        if isinstance(item, forms.Star):
+            return self.unpack(item, name, self.bind(alts, lambda value: iteration.rest(self, value)))
         star = next((at for at, item in enumerate(target.items) if isinstance(item, forms.Star)), None)
-        for at, item in enumerate(target.items):
-            if name in target_names(item):
-                number = at if star is None or at < star else at - len(target.items)
-                if isinstance(item, forms.Star):
-                    return self.unpack(item, name, self.bind(alts, lambda value: iteration.rest(self, value)))
-                return self.unpack(item, name, self.bind(alts, lambda value: iteration.item(self, value, number)))
-        return [Alt(UNKNOWN, ANY)]
+        number = at if star is None or at < star else at - len(target.items)
+        return self.unpack(item, name, self.bind(alts, lambda value: iteration.item(self, value, number)))
 
     # -- guards
 
@@ -497,8 +501,12 @@ class Evaluator:
         """The worlds in which control reaches a statement, within its function."""
         key = (link, frame)
         if key in self._guards:
-            return self._guards[key] or [ANY]
-        self._guards[key] = None
+            return self._guards[key]
+        self._guards[key] = [ANY]  # what is asked on the way does not depend on them
+        self._guards[key] = self._find_guards(link, frame)
+        return self._guards[key]
+
+    def _find_guards(self, link: Link, frame: Frame) -> list[World]:
         worlds = [ANY]
         here: Link | None = link
         while here is not None:
@@ -509,7 +517,6 @@ class Evaluator:
             if parent is not None:
                 worlds = self._entering(parent, here.slot, frame, worlds)
             here = parent
-        self._guards[key] = worlds
         return worlds
 
     def _passing(self, link: Link, frame: Frame, worlds: list[World]) -> list[World]:
@@ -605,12 +612,13 @@ def _sequence(ev: Evaluator, expr: forms.Sequence, point: Point) -> list[Alt]:
 def _dict(ev: Evaluator, expr: forms.Dict, point: Point) -> list[Alt]:
     alts: list[Alt] = [Alt(Mapping(()), ANY)]
     for entry in expr.entries:
-        alts = normal(ev.bind(alts, lambda old, entry=entry: _with_entry(ev, old, entry, point)))  # type: ignore[misc]
+        alts = normal(ev.bind(alts, partial(_with_entry, ev, entry, point)))
     return alts
 
 
-def _with_entry(ev: Evaluator, old: Value, entry: forms.Entry, point: Point) -> list[Alt]:
-    assert isinstance(old, Mapping)
+def _with_entry(ev: Evaluator, entry: forms.Entry, point: Point, old: Value) -> list[Alt]:
+    if not isinstance(old, Mapping):
+        return [Alt(old, ANY)]
     if entry.key is None:
         return ev.bind(ev.eval(entry.value, point), lambda other: [Alt(calling.joined(old, other), ANY)])
 

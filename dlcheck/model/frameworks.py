@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 _HOOKS = frozenset({"train_dataloader", "val_dataloader", "test_dataloader", "predict_dataloader"})
 _TAKING = frozenset(
     {"fit", "validate", "test", "predict", "run", "prepare", "setup_dataloaders", "setup", "prepare_data_loader",
-     "initialize", "evaluate", "train", "Trainer", "Learner", "DataLoaders", "MpDeviceLoader", "ParallelLoader", "Runner"}
+     "initialize", "evaluate", "train", "Trainer", "Learner", "DataLoaders", "MpDeviceLoader", "ParallelLoader",
+     "Runner"}
 )  # fmt: skip
 
 
@@ -61,10 +62,8 @@ def _handed_over(project: Project) -> Iterator[tuple[tuple[str, int], str]]:
                 continue
             ev.fresh()
             point = project.point(site)
-            framework = next(
-                (library.framework_of(value.path) for value in ev.values(call.func, point) if isinstance(value, External)),
-                "",
-            )
+            called = (value for value in ev.values(call.func, point) if isinstance(value, External))
+            framework = next((library.framework_of(value.path) for value in called), "")
             if not framework:
                 continue
             for arg in call.args:

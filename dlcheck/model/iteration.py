@@ -87,10 +87,8 @@ def _loader_elements(ev: Evaluator, loader: LoaderRef, key: Hashable) -> list[Al
         method = ev.project.method(loader.maker, "__iter__")
         if method is not None:
             own = Instance(loader.maker, loader.args, loader.key, loader.point)
-            found = [alt for alt in _yielded(ev, ev.frame(method, self_=own), key) if isinstance(alt.value, (Batch, Moved))]
-            if found:
-                return found
-            return [Alt(UNKNOWN, ANY)]
+            found = _yielded(ev, ev.frame(method, self_=own), key)
+            return [alt for alt in found if isinstance(alt.value, (Batch, Moved))] or [Alt(UNKNOWN, ANY)]
     return [Alt(Batch(loader), ANY)]
 
 

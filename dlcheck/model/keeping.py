@@ -8,8 +8,20 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from dlcheck.facts import forms
 from dlcheck.model import calling, library
 from dlcheck.model.attributes import frame_of_method
-from dlcheck.model.scopes import Link, Module, Scope, Store, children, descend, dotted, expressions, last_name, target_names
+from dlcheck.model.scopes import (
+    Link,
+    Module,
+    Scope,
+    Store,
+    children,
+    descend,
+    dotted,
+    expressions,
+    last_name,
+    target_names,
+)
 from dlcheck.model.values import (
+    Arguments,
     Const,
     Elements,
     External,
@@ -136,7 +148,11 @@ def _used(dataset: DatasetClass, stored: list[tuple[str, Made, World]]) -> Itera
         root = _root(made.path)
         if made.path != root and any(other.path == root for _, other, _ in stored):
             continue  # the handle itself is kept, too, and speaks for its parts
-        parts = {other for other, value, _ in stored if _root(value.path) == root and _handle_kind(dataset.project.evaluator, value)}
+        parts = {
+            other
+            for other, value, _ in stored
+            if _root(value.path) == root and _handle_kind(dataset.project.evaluator, value)
+        }
         if any(dataset.worker_code.reads_attribute(dataset.cls, part) for part in parts | {name}):
             opened = _opening(made)
             if opened.args is not None and opened.args.call is not None and opened.args.point is not None:
@@ -189,7 +205,8 @@ def kept_data(dataset: DatasetClass) -> list[Kept]:
 
 
 def _reads_a_file(path: str) -> bool:
-    return library.canonical(path) in library.DECODERS or path.rpartition(".")[2] in library.READING_METHODS and "()" in path
+    method = path.rpartition(".")[2] if "()" in path else ""
+    return library.canonical(path) in library.DECODERS or method in library.READING_METHODS
 
 
 def _bulk(dataset: DatasetClass) -> Iterator[Kept]:
@@ -229,7 +246,7 @@ def _bulk_source(ev: Evaluator, value: Value, depth: int) -> Iterator[tuple[str,
         yield root, "objects" if library.BULK_READERS[root] == "objects" else "array"
 
 
-def _is_memory_map(ev: Evaluator, args: calling.Arguments) -> bool:
+def _is_memory_map(ev: Evaluator, args: Arguments) -> bool:
     mode = calling.argument(args, "mmap_mode", 1) or calling.keyword(args, "mmap")
     return mode is not None and not all(isinstance(alt.value, Const) and not alt.value.value for alt in ev.force(mode))
 
@@ -251,9 +268,14 @@ def _in_loops(dataset: DatasetClass) -> Iterator[Kept]:
                 yield Kept("files", what, found.scope.module, found.stmt.at, found, world)
 
 
+_DECODERS = library.DECODERS - {
+    "builtins.open", "json.load", "yaml.safe_load", "requests.get", "gzip.open", "zipfile.ZipFile", "tarfile.open",
+    "wave.open",
+}  # fmt: skip
+
+
 def _decodes(path: str) -> bool:
-    path = library.canonical(path)
-    return path in library.DECODERS - {"builtins.open", "json.load", "yaml.safe_load", "requests.get", "gzip.open", "zipfile.ZipFile", "tarfile.open", "wave.open"}
+    return library.canonical(path) in _DECODERS
 
 
 def _kept_by_loop(dataset: DatasetClass, scope: Scope, link: Link, read: forms.Call) -> Link | None:
@@ -266,7 +288,8 @@ def _kept_by_loop(dataset: DatasetClass, scope: Scope, link: Link, read: forms.C
     if loop is None or not isinstance(loop.stmt, forms.For):
         return None
     body = list(_inside(loop))
-    varying = set(target_names(loop.stmt.target)) | {name for inner in body for name in inner.changes if "." not in name}
+    varying = set(target_names(loop.stmt.target))
+    varying.update(name for inner in body for name in inner.changes if "." not in name)
     if not _mentions(read, varying):
         return None
     read_names = _derived(body, read)
@@ -321,12 +344,15 @@ def _holds(expr: forms.Expr, names: set[str], read: forms.Call) -> bool:
     return any(_holds(child, names, read) for child in children(expr))
 
 
+_KEEPING_METHODS = frozenset({"append", "extend", "add", "update", "insert"})
+
+
 def _keeps(link: Link, names: set[str], read: forms.Call) -> bool:
     """``list.append(data)``, ``d[key] = data``."""
     stmt = link.stmt
-    if isinstance(stmt, forms.Do) and isinstance(stmt.value, forms.Call) and isinstance(stmt.value.func, forms.Attr):
-        if stmt.value.func.name in ("append", "extend", "add", "update", "insert"):
-            return any(_holds(arg.value, names, read) for arg in stmt.value.args)
+    call = stmt.value if isinstance(stmt, forms.Do) else None
+    if isinstance(call, forms.Call) and isinstance(call.func, forms.Attr) and call.func.name in _KEEPING_METHODS:
+        return any(_holds(arg.value, names, read) for arg in call.args)
     if isinstance(stmt, forms.Assign) and any(isinstance(target, forms.Sub) for target in stmt.targets):
         return _holds(stmt.value, names, read)
     if isinstance(stmt, forms.AugAssign):
@@ -342,11 +368,11 @@ def _landing(dataset: DatasetClass, scope: Scope, link: Link) -> Link | None:
     own = scope.function.params[0].name if scope.function.params else "self"
     attributes = {name.split(".")[1] for name in link.changes if name.startswith(f"{own}.")}
     local = {name for name in link.changes if "." not in name}
-    is_method = scope.owner is not None
-    for store in scope.module.stores:
-        if store.link.scope is scope and dotted(store.target.value) == own and store.value is not None and is_method:
-            if store.link is link or _mentions(store.value, local):
-                attributes.add(store.target.name)
+    for store in scope.module.stores if scope.owner is not None else ():
+        if store.link.scope is not scope or dotted(store.target.value) != own or store.value is None:
+            continue
+        if store.link is link or _mentions(store.value, local):
+            attributes.add(store.target.name)
     reads = dataset.worker_code.reads_attribute
     if any(reads(dataset.cls, name) for name in attributes):
         return link

@@ -122,7 +122,10 @@ DECODING_DATASETS = frozenset(
 # Datasets of libraries that hold everything in memory and are small.
 MEMORY_DATASETS = frozenset(
     f"torchvision.datasets.{name}"
-    for name in ("MNIST", "FashionMNIST", "KMNIST", "EMNIST", "QMNIST", "CIFAR10", "CIFAR100", "SVHN", "STL10", "USPS", "FakeData")
+    for name in (
+        "MNIST", "FashionMNIST", "KMNIST", "EMNIST", "QMNIST", "CIFAR10", "CIFAR100", "SVHN", "STL10", "USPS",
+        "FakeData",
+    )
 ) | {"torch.utils.data.TensorDataset"}  # fmt: skip
 
 # Wrappers through which one sees the dataset inside, their first argument.
@@ -156,7 +159,9 @@ DECODERS = frozenset(
 )  # fmt: skip
 
 # Methods that read through a handle, whatever the handle is.
-READING_METHODS = frozenset({"read", "readline", "readlines", "extractfile", "readframes", "get_batch", "read_bytes", "read_text"})
+READING_METHODS = frozenset(
+    {"read", "readline", "readlines", "extractfile", "readframes", "get_batch", "read_bytes", "read_text"}
+)
 
 # Whole-file readers whose result is the data itself, by what the result is: "array" is shared
 # under fork, "objects" grows copy-on-write.
@@ -255,7 +260,8 @@ SYMBOLS = {
 # Methods of a tensor, or of a nest of tensors, that give the same memory again.
 VIEWS = frozenset(
     {"view", "reshape", "squeeze", "unsqueeze", "transpose", "permute", "flatten", "detach", "narrow", "expand", "t",
-     "unbind", "chunk", "split", "swapaxes", "movedim", "values", "items", "get", "keys", "data", "T", "mT", "requires_grad_"}
+     "unbind", "chunk", "split", "swapaxes", "movedim", "values", "items", "get", "keys", "data", "T", "mT",
+     "requires_grad_"}
 )  # fmt: skip
 
 

@@ -252,7 +252,9 @@ class Loader:
         return any(loop in (link, *link.outer()) for link in used)
 
 
-_RANDOM = frozenset({"randperm", "permutation", "shuffle", "sample", "choice", "randint", "random_split", "next", "pop"})
+_RANDOM = frozenset(
+    {"randperm", "permutation", "shuffle", "sample", "choice", "randint", "random_split", "next", "pop"}
+)
 
 
 def _called_upon(loop: Link) -> set[str]:
@@ -285,7 +287,8 @@ def _changes_dataset(project: Project, loop: Link, classes: set[Scope], name: st
             if ".dataset." in target or name is not None and dotted(store.target.value) == name:
                 return True
             point = project.point(Site(store.target.value, store.link, None))
-            if any(isinstance(value, Instance) and value.cls in classes for value in project.evaluator.values(store.target.value, point)):
+            holders = project.evaluator.values(store.target.value, point)
+            if any(isinstance(value, Instance) and value.cls in classes for value in holders):
                 return True
     for site in module.calls_in(loop):
         func = site.expr.func if isinstance(site.expr, forms.Call) else None
@@ -388,7 +391,9 @@ def _option(ev: Evaluator, path: str, args: Arguments, name: str) -> Iterator[Op
 def _written(ev: Evaluator, thunk: Thunk, args: Arguments, name: str) -> Iterator[OptionAlt]:
     module, at = _place(thunk, args, name)
     for value, world in ev.force(thunk):
-        yield OptionAlt(UNKNOWN if isinstance(value, Undefined) else value, world, module, at)
+        # What the user would have to choose is no fault of the code: a flag decides conditions only.
+        open_ = isinstance(value, Undefined) or isinstance(value, Const) and value.chosen
+        yield OptionAlt(UNKNOWN if open_ else value, world, module, at)
 
 
 def _place(thunk: Thunk, args: Arguments, name: str) -> tuple[Module | None, int]:

@@ -99,7 +99,7 @@ def source_of(value: Value) -> tuple[LoaderRef, tuple[str, ...], str] | None:
         if isinstance(value, LoaderRef):
             return value, kinds, framework
         if isinstance(value, Managed):
-            value, framework = value.value, value.framework
+            framework, value = value.framework, value.value
         elif isinstance(value, Iterating) and value.of and value.kind not in ("items", "values"):
             kinds = (*kinds, value.kind)
             value = value.of[0]
@@ -247,11 +247,15 @@ def runs_once(ev: Evaluator, link: Link) -> bool:
         return False
     point = Point(_frame(ev, link.scope), link)
     values = list(ev.values(stmt.iter.args[0].value, point))
-    return all(isinstance(value, Const) and isinstance(value.value, int) and value.value <= 1 and value.free is None for value in values)
+    return all(
+        isinstance(value, Const) and isinstance(value.value, int) and value.value <= 1 and value.free is None
+        for value in values
+    )
 
 
 def _breaks(link: Link) -> bool:
-    return isinstance(link.stmt, (forms.Return, forms.Raise)) or isinstance(link.stmt, forms.Jump) and link.stmt.kind == "break"
+    stmt = link.stmt
+    return isinstance(stmt, (forms.Return, forms.Raise)) or isinstance(stmt, forms.Jump) and stmt.kind == "break"
 
 
 def _frame(ev: Evaluator, scope: Scope) -> Frame:

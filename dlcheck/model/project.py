@@ -82,7 +82,7 @@ class Project:
         self._extra = 0
         self._import_files: dict[tuple[str, str, int], str | None] = {}
         self._neighbour_files: dict[Module, set[str]] = {}
-        self._callers: dict[Scope, list[tuple[Arguments, Point]] | None] = {}
+        self._callers: dict[Scope, list[tuple[Arguments, Point]]] = {}
         self._lineages: dict[Scope, list[Scope]] = {}
         self._externals: dict[Scope, list[str]] = {}
         self._stores: dict[Scope, dict[str, list[Store]]] = {}
@@ -250,7 +250,8 @@ class Project:
         for stmt in reversed(module.stars):
             base = self.find_module(module, stmt.module, stmt.level)
             if base is None:
-                if stmt.module in ("torch.utils.data", "torch.utils.data.dataloader") and name in library.TORCH_DATA_NAMES:
+                torch_data = stmt.module in ("torch.utils.data", "torch.utils.data.dataloader")
+                if torch_data and name in library.TORCH_DATA_NAMES:
                     return [Alt(External(library.canonical(f"torch.utils.data.{name}")), ANY)]
                 continue
             if name in base.scope.names:
@@ -262,7 +263,7 @@ class Project:
 
     def imports_of(self, module: Module) -> set[str]:
         """Top-level names of the libraries that a module imports."""
-        names = set()
+        names: set[str] = set()
         for stmt, _ in module.imports:
             if isinstance(stmt, forms.Import):
                 names.update(alias.name.partition(".")[0] for alias in stmt.aliases)
@@ -283,7 +284,8 @@ class Project:
     def _ancestry(self, cls: Scope) -> tuple[list[Scope], list[str]]:
         scopes, externals = [cls], []
         node = cls.node
-        assert isinstance(node, forms.Class) and cls.link is not None
+        assert isinstance(node, forms.Class)
+        assert cls.link is not None
         outer = self.evaluator.any_frame(cls.parent) if cls.parent and cls.parent.kind == "function" else None
         frame = outer or self.evaluator.frame(cls.parent or cls)
         for base in node.bases:
@@ -326,9 +328,10 @@ class Project:
         found: list[Scope] = []
         for other in self.classes():
             node = other.node
-            if other is not cls and isinstance(node, forms.Class):
-                if any(last_name(base.value) in names for base in node.bases) and cls in self.lineage(other):
-                    found.append(other)
+            if other is cls or not isinstance(node, forms.Class):
+                continue
+            if any(last_name(base.value) in names for base in node.bases) and cls in self.lineage(other):
+                found.append(other)
         return found + [deeper for direct in found if direct.name not in names for deeper in self.subclasses(direct)]
 
     def is_loader_class(self, cls: Scope) -> bool:
@@ -366,15 +369,18 @@ class Project:
     def callers(self, scope: Scope) -> list[tuple[Arguments, Point]]:
         """The calls of a function that can be found, each with its arguments and its place."""
         if scope in self._callers:
-            return self._callers[scope] or []
-        self._callers[scope] = None
+            return self._callers[scope]
+        self._callers[scope] = []  # to ask for them on the way finds none
+        self._callers[scope] = self._find_callers(scope)
+        return self._callers[scope]
+
+    def _find_callers(self, scope: Scope) -> list[tuple[Arguments, Point]]:
         self._search_callers(scope)
         found: list[tuple[Arguments, Point]] = []
         for site in self._sites_calling(scope):
             self._match_call(scope, site, found)
         self._passed_on(scope, found)
         found.sort(key=lambda call: not call[1].module.named)
-        self._callers[scope] = found
         return found
 
     def _sites_calling(self, scope: Scope) -> list[Site]:
@@ -384,7 +390,7 @@ class Project:
             names = {owner.name, "__init__", "cls"} | {cls.name for cls in self.subclasses(owner)}
         for name in tuple(names):
             names |= self._aliases.get(name, set())
-        names |= {param for param in self._parameters_holding(scope)}
+        names.update(self._parameters_holding(scope))
         return [site for name in sorted(names) for site in self._calls.get(name, ())]
 
     def _parameters_holding(self, scope: Scope) -> Iterator[str]:
@@ -448,7 +454,8 @@ class Project:
             if given is None:
                 continue
             point = self.point(site)
-            if not any(isinstance(value, Func) and value.scope is scope for value in self.evaluator.values(arg.value, point)):
+            passed = self.evaluator.values(arg.value, point)
+            if not any(isinstance(value, Func) and value.scope is scope for value in passed):
                 continue
             many = next((value for value in self.evaluator.values(given, point) if isinstance(value, Many)), None)
             if many is None:
@@ -480,7 +487,8 @@ class Project:
         key = ("mention", word)
         if key not in self._searched:
             self._searched.add(key)
-            self._mentions[word] = self.workspace.mentions([word.encode()])
+            # A file's name may hold bytes that are no text.
+            self._mentions[word] = self.workspace.mentions([word.encode(errors="surrogatepass")])
         return self._mentions[word]
 
     @cached_property
@@ -574,11 +582,28 @@ class Project:
         return found
 
     def _read_users(self) -> None:
-        """Read the files that name what a module with a loader offers: the loop may be there."""
-        builders: dict[Module, set[str]] = {}
+        """Read the files that name what the named modules offer: a loader's loop, a dataset's loader.
+
+        Two rounds: who uses a dataset builds its loader, and who uses that iterates it.
+        """
+        done: set[Module] = set()
+        for _ in range(2):
+            offers = {module: names for module, names in self._offers().items() if module not in done}
+            done |= offers.keys()
+            self._read_those_who_name(offers)
+
+    def _offers(self) -> dict[Module, set[str]]:
+        """For each module the names of its loaders, of what builds them, and of its datasets."""
+        offers: dict[Module, set[str]] = {}
         for site in loader_calls(self):
-            builders.setdefault(site.module, set()).update(_offered_by(site))
-        for module, names in builders.items():
+            offers.setdefault(site.module, set()).update(_offered_by(site))
+        for module in self.named_modules:
+            names = {cls.name for cls in module.classes if cls.functions.keys() & {"__getitem__", "__iter__"}}
+            offers.setdefault(module, set()).update(names)
+        return offers
+
+    def _read_those_who_name(self, offers: dict[Module, set[str]]) -> None:
+        for module, names in offers.items():
             stem = os.path.splitext(os.path.basename(module.source.file))[0]
             if module.is_package:
                 stem = os.path.basename(os.path.dirname(module.source.file))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from dlcheck.facts import forms
 from dlcheck.model import calling, library
 from dlcheck.model.scopes import Link, Module, Site, last_name
-from dlcheck.model.values import Const, Made
+from dlcheck.model.values import Const, Made, Point
 from dlcheck.model.worlds import World
 
 if TYPE_CHECKING:
@@ -26,18 +26,23 @@ class DistributedSampler:
 
     @property
     def module(self) -> Module:
-        assert self.made.args is not None and self.made.args.point is not None
-        return self.made.args.point.module
+        return self._point.module
 
     @property
     def link(self) -> Link:
-        assert self.made.args is not None and self.made.args.point is not None
-        return self.made.args.point.link
+        return self._point.link
 
     @property
     def call(self) -> forms.Call:
-        assert self.made.args is not None and self.made.args.call is not None
+        assert self.made.args is not None
+        assert self.made.args.call is not None
         return self.made.args.call
+
+    @property
+    def _point(self) -> Point:
+        assert self.made.args is not None
+        assert self.made.args.point is not None
+        return self.made.args.point
 
     @property
     def name_at(self) -> int:
@@ -49,7 +54,7 @@ class DistributedSampler:
         """The name it is assigned to, else its class."""
         stmt = self.link.stmt
         if isinstance(stmt, forms.Assign) and stmt.value is self.call:
-            return last_name(stmt.targets[0])
+            return last_name(stmt.targets[0]) or last_name(self.call.func)
         return last_name(self.call.func)
 
     def has_set_epoch(self) -> bool:

@@ -11,7 +11,7 @@ from dlcheck.model.conditions import IN_WORKER
 from dlcheck.model.datasets import DatasetAlt, datasets_of
 from dlcheck.model.scopes import Link, Module
 from dlcheck.model.transfers import TENSOR_MAKERS, device_kinds
-from dlcheck.model.values import Bound, Const, Func, Instance, LambdaFunc, Made, Many, Mapping, Moved, Value
+from dlcheck.model.values import Bound, Const, Func, Instance, LambdaFunc, Made, Many, Mapping, Moved, Point, Value
 from dlcheck.model.workers import WorkerCall, WorkerCode, worker_code
 from dlcheck.model.worlds import World, product
 
@@ -229,7 +229,7 @@ def _stores_cuda(project: Project, alt: DatasetAlt) -> bool:
         for method in cls.functions.values():
             frame = ev.frame(method, self_=dataset.instance)
             for site in method.module.calls_by_scope.get(method, ()):
-                point = calling.Point(frame, site.link, site.inner)
+                point = Point(frame, site.link, site.inner)
                 call = WorkerCall(site, point, "", World({}))
                 if any(True for _ in _to_cuda(project, call)):
                     return True

@@ -34,7 +34,7 @@ def overridable(value: Const, key: Hashable, flag: bool = False) -> list[Alt]:
     choice = ("free", key)
     default = Alt(Const(value.value, value.origin, key), World({choice: "default"}))
     if flag and isinstance(value.value, bool):
-        other: Value = Const(not value.value, value.origin)
+        other: Value = Const(not value.value, value.origin, chosen=True)
     else:
         other = Unknown(("other", key))
     return [default, Alt(other, World({choice: "other"}))]
@@ -94,7 +94,8 @@ def _option_value(ev: Evaluator, site: Site, name: str) -> list[Alt]:
     call = site.expr
     assert isinstance(call, forms.Call)
     given = {arg.name: arg.value for arg in call.args if arg.name}
-    flag_name = next((arg.value.value for arg in call.args if isinstance(arg.value, forms.Const) and arg.name is None), name)
+    flags = (arg.value.value for arg in call.args if isinstance(arg.value, forms.Const) and arg.name is None)
+    flag_name = next(flags, name)
     origin = Origin(f"default of `{flag_name}`", site.module, call.at)
     key = ("option", site.module.name, call.at)
     point = Point(ev.any_frame(site.scope) if site.scope.kind == "function" else ev.frame(site.scope), site.link)
@@ -195,6 +196,14 @@ def _agreed_option(ev: Evaluator, name: str, point: Point) -> list[Alt] | None:
     return candidates[0]
 
 
+def node_attribute(ev: Evaluator, path: str) -> list[Alt] | None:
+    """An attribute chain on a configuration node that a library made, such as ``CfgNode().clone().DATA.WORKERS``."""
+    root, _, chain = path.rpartition("().")
+    if not chain or not any(f"{node}()" in f"{root}()" for node in _NODES):
+        return None
+    return _node_value(ev, chain.split("."))
+
+
 def _node_value(ev: Evaluator, path: list[str]) -> list[Alt] | None:
     """``_C.DATA.WORKERS = 8`` of a configuration module (yacs and its like)."""
     suffix = "." + ".".join(path)
@@ -204,7 +213,8 @@ def _node_value(ev: Evaluator, path: list[str]) -> list[Alt] | None:
         if not isinstance(store.value, forms.Const):
             return None
         name = dotted(store.target) or ""
-        values.append((Const(store.value.value), Origin(f"default of `{name}`", store.link.scope.module, store.value.at)))
+        origin = Origin(f"default of `{name}`", store.link.scope.module, store.value.at)
+        values.append((Const(store.value.value), origin))
     if not values or any(value != values[0][0] for value, _ in values):
         return None
     value, origin = values[0]
@@ -236,7 +246,10 @@ def command_parameter(ev: Evaluator, scope: Scope, name: str) -> list[Alt] | Non
     return None
 
 
-_FIELDS = ("dataclasses.field", "pydantic.Field", "pydantic.fields.Field", "typer.Option", "typer.Argument", "attr.ib", "attrs.field")
+_FIELDS = frozenset(
+    {"dataclasses.field", "pydantic.Field", "pydantic.fields.Field", "typer.Option", "typer.Argument", "attr.ib",
+     "attrs.field"}
+)  # fmt: skip
 
 
 def declared_default(ev: Evaluator, value: Value) -> list[Alt] | None:
@@ -255,7 +268,8 @@ def as_field_default(ev: Evaluator, alt: Alt, cls: Scope, name: str) -> Alt:
     inner = declared_default(ev, alt.value)
     value = inner[0].value if inner and len(inner) == 1 else alt.value
     if isinstance(value, Const) and value.origin is None and cls.link is not None:
-        return Alt(Const(value.value, Origin(f"`{cls.name}.{name}`", cls.module, cls.link.stmt.at), value.free), alt.world)
+        origin = Origin(f"`{cls.name}.{name}`", cls.module, cls.link.stmt.at)
+        return Alt(Const(value.value, origin, value.free), alt.world)
     return Alt(value, alt.world)
 
 

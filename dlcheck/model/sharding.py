@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 # Whoever names one of these knows of workers or ranks.
 _WORDS = WORKER_WORDS | frozenset(
-    {"worker_id", "num_workers", "split_by_worker", "split_by_node", "shard", "sharding_filter", "get_rank",
+    {"worker_id", "num_workers", "split_by_worker", "split_by_node", "sharding_filter", "get_rank",
      "get_world_size", "world_size", "num_replicas", "num_shards", "shard_id", "rank", "local_rank", "worker_rank",
      "split_dataset_by_node", "_worker_id", "num_dataloader_workers", "global_worker_id"}
 )  # fmt: skip
@@ -52,6 +52,11 @@ def _class_mentions(dataset: DatasetClass) -> bool:
     return False
 
 
+# Of what is called like this, the parts may be anybody's.
+_STREAMS = ("dataset", "loader", "stream", "pipe", "source", "iterable", "buffer", "queue")
+_STREAMING_LIBRARIES = ("datasets.", "webdataset.", "streaming.")
+
+
 def _delegates(dataset: DatasetClass) -> bool:
     """Whether samples come from another stream, of which nothing is known."""
     project = dataset.project
@@ -62,9 +67,10 @@ def _delegates(dataset: DatasetClass) -> bool:
     for link in method.module.loops:
         if link.scope is not method or not isinstance(link.stmt, forms.For):
             continue
-        name = last_name(_iterated(link.stmt.iter)).lower()
-        if any(word in name for word in ("dataset", "loader", "stream", "pipe", "source", "iterable", "buffer", "queue")):
-            values = list(project.evaluator.values(_iterated(link.stmt.iter), Point(frame, link)))
+        iterated = _iterated(link.stmt.iter)
+        name = last_name(iterated).lower()
+        values = list(project.evaluator.values(iterated, Point(frame, link)))
+        if any(word in name for word in _STREAMS):
             if not all(isinstance(value, Instance) for value in values):
                 return True
             for value in values:
@@ -72,8 +78,7 @@ def _delegates(dataset: DatasetClass) -> bool:
                 inner = project.dataset_class(value)
                 if inner.worker_code.mentions(_WORDS) or _class_mentions(inner):
                     return True
-        if any(isinstance(value, Made) and value.path.startswith(("datasets.", "webdataset.", "streaming."))
-               for value in project.evaluator.values(_iterated(link.stmt.iter), Point(frame, link))):
+        if any(isinstance(value, Made) and value.path.startswith(_STREAMING_LIBRARIES) for value in values):
             return True
     return False
 

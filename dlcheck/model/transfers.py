@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal
 
 from dlcheck.facts import forms
 from dlcheck.model import calling
@@ -16,7 +16,6 @@ from dlcheck.model.values import (
     Const,
     External,
     Made,
-    Moved,
     Pinned,
     Point,
     Thunk,
@@ -35,15 +34,16 @@ Kind = Literal["cuda", "cpu", "mps", "dtype", "unknown"]
 TENSOR_MAKERS = frozenset(
     f"torch.{name}"
     for name in (
-        "tensor", "as_tensor", "zeros", "ones", "empty", "full", "rand", "randn", "randint", "arange", "linspace", "eye",
-        "zeros_like", "ones_like", "empty_like", "full_like", "randn_like", "rand_like", "randperm", "stack",
+        "tensor", "as_tensor", "zeros", "ones", "empty", "full", "rand", "randn", "randint", "arange", "linspace",
+        "eye", "zeros_like", "ones_like", "empty_like", "full_like", "randn_like", "rand_like", "randperm", "stack",
     )
 )  # fmt: skip
 
 # What people call the number of a GPU.
 _RANKS = frozenset(
-    {"rank", "local_rank", "gpu", "gpu_id", "device_id", "local_gpu", "cuda_id", "gpus", "gpu_ids", "device_ids", "device_index"}
-)
+    {"rank", "local_rank", "gpu", "gpu_id", "device_id", "local_gpu", "cuda_id", "gpus", "gpu_ids", "device_ids",
+     "device_index"}
+)  # fmt: skip
 
 
 @dataclass(eq=False)
@@ -139,10 +139,9 @@ def _kind(value: Value, thunk: Thunk) -> Kind:
         return "dtype" if value.path.startswith("torch.") else "unknown"
     if isinstance(value, Made):
         return _made(value, thunk)
-    if isinstance(value, Unknown) and (_is_rank(thunk) or isinstance(value.token, tuple) and value.token[:1] == ("rank",)):
-        return "cuda"
-    if isinstance(value, Moved):
-        return "unknown"
+    if isinstance(value, Unknown):
+        is_rank = isinstance(value.token, tuple) and value.token[:1] == ("rank",)
+        return "cuda" if is_rank or _is_rank(thunk) else "unknown"
     return "unknown"
 
 
@@ -238,7 +237,7 @@ def _blocking_from_spreads(ev: Evaluator, args: Arguments) -> list[tuple[bool, W
     for spread in args.spreads:
         found = [
             (not alt.value.value, alt.world)
-            for alt in calling._spread_entry(ev, spread, "non_blocking", calling.UNDEFINED)
+            for alt in calling.spread_entry(ev, spread, "non_blocking")
             if isinstance(alt.value, Const)
         ]
         out = found

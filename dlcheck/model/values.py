@@ -80,12 +80,17 @@ class Origin(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Const:
-    """A constant.  ``free`` is the key of a default that the user can override."""
+    """A constant.
+
+    ``free`` is the key of a default that the user can override; ``chosen`` marks what a flag is
+    when the user has overridden it.
+    """
 
     value: object
     kind: type = field(init=False, repr=False)
     origin: Origin | None = field(default=None, compare=False)
     free: Hashable = field(default=None, compare=False)
+    chosen: bool = field(default=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "kind", type(self.value))

@@ -14,6 +14,7 @@ from dlcheck.facts import forms
 from dlcheck.model import calling
 from dlcheck.model.scopes import Inner, Scope, Site, descend, dotted, expressions, target_names
 from dlcheck.model.values import (
+    Arguments,
     Bound,
     ClassRef,
     External,
@@ -184,7 +185,7 @@ class _Walk:
         if not known:
             self.code.calls.append(WorkerCall(site, point, "", world))
 
-    def enter(self, value: Value, args: calling.Arguments | None, world: World) -> None:
+    def enter(self, value: Value, args: Arguments | None, world: World) -> None:
         """Follow a call of ``value``."""
         ev, project = self.project.evaluator, self.project
         site = args.point if args is not None else None

@@ -56,26 +56,13 @@ def counts(findings: Iterable[Finding]) -> dict[str, int]:
     return {severity: found[severity] for severity in SEVERITIES}
 
 
-def summary(report: Report) -> list[str]:
-    """The lines that end a report for people."""
-    return [_total(report), *_fixable(report.findings)]
-
-
-def _total(report: Report) -> str:
+def summary(report: Report) -> str:
+    """The line that ends a report for people."""
     known = f"; {len(report.known)} more in the baseline" if report.known else ""
     if not report.findings:
         return f"No findings in {_number(report.files, 'file')}{known}."
     parts = [_number(count, severity) for severity, count in counts(report.findings).items() if count]
     return f"Found {_number(len(report.findings), 'finding')} ({', '.join(parts)}){known}."
-
-
-def _fixable(findings: Iterable[Finding]) -> list[str]:
-    found = Counter(finding.fix.applicability for finding in findings if finding.fix)
-    safe, unsafe = found["safe"], found["unsafe"]
-    more = "more " if safe else ""
-    parts = [f"{safe} fixable with `--fix`"] if safe else []
-    parts += [f"{unsafe} {more}{'' if safe else 'fixable '}with `--fix --unsafe-fixes`"] if unsafe else []
-    return [", ".join(parts) + "."] if parts else []
 
 
 def _number(count: int, word: str) -> str:

@@ -20,5 +20,5 @@ def concise_lines(findings: Iterable[Finding]) -> list[str]:
 def render(report: Report, *, pages: Mapping[str, Page], color: bool, quiet: bool = False) -> str:
     lines = [*concise_lines(report.findings), *map(error_line, report.errors)]
     if not quiet:
-        lines += summary(report)
+        lines.append(summary(report))
     return "\n".join((*lines, ""))

@@ -84,9 +84,7 @@ def _error(line: str, brush: Brush) -> str:
 
 
 def _ending(report: Report, pages: Mapping[str, Page], brush: Brush) -> Iterator[str]:
-    total, *fixable = summary(report)
-    yield brush(BOLD, total)
-    yield from fixable
+    yield brush(BOLD, summary(report))
     told = [finding.code for finding in ranked(report.findings) if finding.code in pages]
     if told:
         yield f"`dlcheck rule {told[0]}` says why, and when not to follow it."

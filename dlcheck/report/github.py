@@ -37,7 +37,7 @@ def commands(findings: Sequence[Finding]) -> list[str]:
 
 
 def _plain(report: Report) -> list[str]:
-    lines = [*concise_lines(report.findings), *map(error_line, report.errors), *summary(report)]
+    lines = [*concise_lines(report.findings), *map(error_line, report.errors), summary(report)]
     # The runner takes a line that begins so for a command, whoever wrote it.
     return [f" {line}" if line.lstrip().startswith(("::", "##[")) else line for line in lines]
 
@@ -78,7 +78,7 @@ def append_summary(report: Report, file: str) -> None:
 
 def step_summary(report: Report) -> str:
     """The findings as a Markdown table."""
-    total = summary(report)[0]
+    total = summary(report)
     if not report.findings:
         return f"### dlcheck\n\n{total}\n"
     lines = ["### dlcheck", "", total, "", "| severity | rule | where | what |", "| --- | --- | --- | --- |"]

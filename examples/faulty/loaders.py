@@ -11,7 +11,7 @@ from data import TileArchive, TileFolder
 
 
 def make_loader(dataset: Dataset, args: argparse.Namespace, **options: Any) -> DataLoader:
-    return DataLoader(dataset, batch_size=args.batch_size, **options)  # DLC202, DLC203
+    return DataLoader(dataset, batch_size=args.batch_size, **options)  # DLC202
 
 
 def train_loader(args: argparse.Namespace) -> DataLoader:
@@ -26,5 +26,5 @@ def train_loader(args: argparse.Namespace) -> DataLoader:
 
 def val_loader(args: argparse.Namespace) -> DataLoader:
     dataset = TileFolder(args.data / "val", args.data / "val.csv")
-    options = {"num_workers": args.eval_workers, "prefetch_factor": 4}
+    options = {"num_workers": args.eval_workers, "prefetch_factor": 4}  # DLC203
     return make_loader(dataset, args, **options)
