@@ -11,7 +11,12 @@ from dlcheck.facts import forms
 from dlcheck.findings import Finding
 from dlcheck.model.loaders import Loader, OptionAlt
 from dlcheck.model.loops import BatchLoop, NextCall
-from dlcheck.model.values import Const, Value
+from dlcheck.model.values import Const, Made, Value
+from dlcheck.model.worlds import World
+
+
+# Where a program asks whether there is a GPU: only then does anything wait for the samples.
+WITH_CUDA = World({("symbol", "cuda"): True})
 
 
 @rule("DLC201")
@@ -20,7 +25,7 @@ def synchronous_loading(loader: Loader) -> Iterator[Finding]:
         return
     for option in loader.option("num_workers"):
         for cost in loader.sample_costs() if option.is_(0) else ():
-            if joint([option.world], [cost.world], loader.worlds()):
+            if joint([option.world], [cost.world], loader.worlds(), [WITH_CUDA]):
                 spot = written(option, loader)
                 related = [Spot(cost.spot[0], cost.spot[1], "read here for each sample")] if cost.spot else []
                 yield finding(
@@ -75,12 +80,16 @@ def _respawning(loader: Loader, loop: BatchLoop, around: object, option: OptionA
         related=[Spot(loop.module, loop.head, "started again each time here"), *provenance(workers.value)],
         fix=make_fix("unsafe", "Add `persistent_workers=True`", [edit]) if edit else None,
         loader=loader.name,
-        workers=_count(workers.value),
+        workers=_count(workers.value, "worker", "workers"),
     )
 
 
-def _count(value: Value) -> str:
-    return str(value.value) if isinstance(value, Const) else "several"
+def _count(value: Value, one: str, many: str) -> str:
+    """"4 workers", "worker", "`os.cpu_count()` workers"."""
+    if isinstance(value, Const):
+        return one if value == Const(1) else f"{value.value} {many}"
+    known = isinstance(value, Made) and value.path != "positive"
+    return f"`{value.path}()` {many}" if known and isinstance(value, Made) else many
 
 
 _DEMANDING = ("persistent_workers", "prefetch_factor", "multiprocessing_context", "timeout")
@@ -164,14 +173,14 @@ def next_iter_in_loop(call: NextCall) -> Iterator[Finding]:
     cheap = all(option.is_(0) for option in loader.option("num_workers")) and all(
         option.is_(True) for option in loader.option("shuffle")
     )
-    if not cheap:
-        yield finding(
-            "DLC207",
-            Spot(call.site.module, call.site.expr.at),
-            call.site.link,
-            related=[Spot(loader.module, loader.name_at, "the loader")],
-            loader=loader.name,
-        )
+    yield finding(
+        "DLC207",
+        Spot(call.site.module, call.site.expr.at),
+        call.site.link,
+        variant="no-workers" if cheap else "",
+        related=[Spot(loader.module, loader.name_at, "the loader")],
+        loader=loader.name,
+    )
 
 
 @rule("DLC216")
@@ -191,6 +200,6 @@ def cuda_in_worker(loader: Loader) -> Iterator[Finding]:
                     ],
                     call=use.text,
                     dataset_or_function=use.owner,
-                    workers=_count(workers.value),
+                    workers=_count(workers.value, "a worker process", "worker processes"),
                 )
                 break

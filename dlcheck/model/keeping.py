@@ -211,15 +211,26 @@ def _reads_a_file(path: str) -> bool:
 
 def _bulk(dataset: DatasetClass) -> Iterator[Kept]:
     ev = dataset.project.evaluator
+    scopes = {frame.scope for frame, _ in dataset.construction_code.frames}
     for store, frame in _kept_stores(dataset):
         if store.value is None or not dataset.worker_code.reads_attribute(dataset.cls, store.target.name):
             continue
         for value, world in ev.eval(store.value, Point(frame, store.link)):
+            if not _read_in(value, scopes):
+                continue
             for path, kind in _bulk_source(ev, value, 0):
                 for guard in ev.guards(store.link, frame):
                     both = world.merge(guard)
                     if both is not None:
                         yield Kept(kind, path, store.link.scope.module, store.link.stmt.at, store.link, both)
+
+
+def _read_in(value: Value, scopes: set[Scope]) -> bool:
+    """Whether the constructor itself read it: what its caller hands over is the caller's affair."""
+    made = value.of if isinstance(value, External) else value
+    return not isinstance(made, Made) or made.args is None or made.args.point is None or (
+        made.args.point.link.scope in scopes
+    )
 
 
 def _bulk_source(ev: Evaluator, value: Value, depth: int) -> Iterator[tuple[str, Literal["objects", "array"]]]:

@@ -66,8 +66,18 @@ class BatchLoop:
         around = [*enclosing_loops(self.project, self.link, self.inner, self.world)]
         built = set(loops_of_constructor(self.project, self.ref, self.world))
         return [
-            link for link in around if link not in built and not self._chooses(link) and not runs_once(ev, link)
+            link
+            for link in around
+            if link not in built and not self._chooses(link) and not self._is_one_pass(link) and not runs_once(ev, link)
         ]
+
+    def _is_one_pass(self, link: Link) -> bool:
+        """An endless generator over the loader of which the callers take ``len(loader)`` batches."""
+        scope = link.scope
+        if not isinstance(link.stmt, forms.While) or not scope.yields:
+            return False
+        callers = [point.link.scope for _, point in self.project.callers(scope)]
+        return bool(callers) and all(_counts_batches(caller) for caller in callers)
 
     def _chooses(self, link: Link) -> bool:
         """Whether a loop goes over loaders: each of its rounds takes another one."""
@@ -89,6 +99,16 @@ class NextCall:
         around = enclosing_loops(self.project, self.site.link, self.site.inner, self.world)
         built = set(loops_of_constructor(self.project, self.ref, self.world))
         return [link for link in around if link not in built and not runs_once(ev, link)]
+
+
+def _counts_batches(scope: Scope) -> bool:
+    """Whether a function counts in ``range(len(loader))``, and so goes through the loader once."""
+    for site in scope.module.calls:
+        call = site.expr
+        if site.link.scope is scope and isinstance(call, forms.Call) and dotted(call.func) == "range":
+            if any(isinstance(arg.value, forms.Call) and dotted(arg.value.func) == "len" for arg in call.args):
+                return True
+    return False
 
 
 def source_of(value: Value) -> tuple[LoaderRef, tuple[str, ...], str] | None:

@@ -14,7 +14,7 @@ from dlcheck.model import calling, library, settings
 from dlcheck.model.datasets import DatasetClass
 from dlcheck.model.evaluate import Evaluator
 from dlcheck.model.frameworks import mark_managed
-from dlcheck.model.loaders import Loader, built_loaders, loader_calls
+from dlcheck.model.loaders import Loader, built_loaders, is_fallback, loader_calls
 from dlcheck.model.loops import BatchLoop, NextCall, batch_loops, called_scopes, next_calls
 from dlcheck.model.scopes import Link, Module, Scope, Site, Store, last_name
 from dlcheck.model.targets import Targets
@@ -625,6 +625,8 @@ class Project:
         """
         found = {ref.key: Loader(self, ref) for ref in built_loaders(self)}
         for loop in self.loops:
+            if is_fallback(loop.ref.point.link):
+                continue
             loader = found.setdefault(loop.ref.key, Loader(self, loop.ref))
             loader.loops.append(loop)
             loader.framework = loader.framework or loop.framework

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from dlcheck.facts import forms
 from dlcheck.model import calling
+from dlcheck.model.loops import enclosing_loops
 from dlcheck.model.scopes import Module, Site, last_name
 from dlcheck.model.values import (
     Alt,
@@ -91,6 +92,16 @@ class Transfer:
     def worlds(self, blocking: bool) -> list[World]:
         """The worlds in which this copies to CUDA and does (or does not) block."""
         return list(product(self.to_cuda(), (world for blocks, world in self.blocking if blocks is blocking)))
+
+    def matters(self) -> bool:
+        """Whether it is worth a word: pinned by hand, or done for more than a single batch."""
+        return any(isinstance(source.value, Pinned) or self.repeats(source.world) for source in self.sources)
+
+    def repeats(self, world: World) -> bool:
+        """Whether it runs more than once: in a loop, or called from one."""
+        return any(True for _ in enclosing_loops(self.project, self.site.link, self.site.inner, world)) or (
+            self.site.inner is not None or bool(self.site.link.scope.yields)
+        )
 
     def maybe_mps(self) -> bool:
         return any(kind == "mps" for kind, _ in self.devices)
@@ -197,7 +208,7 @@ def transfers(project: Project) -> Iterator[Transfer]:
             assert isinstance(call, forms.Call)
             if isinstance(call.func, forms.Attr) and call.func.name in ("to", "cuda", "type"):
                 transfer = _transfer(project, site, call, call.func)
-                if transfer is not None:
+                if transfer is not None and transfer.matters():
                     yield transfer
 
 
