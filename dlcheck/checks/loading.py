@@ -14,7 +14,6 @@ from dlcheck.model.loops import BatchLoop, NextCall
 from dlcheck.model.values import Const, Made, Value
 from dlcheck.model.worlds import World
 
-
 # Where a program asks whether there is a GPU: only then does anything wait for the samples.
 WITH_CUDA = World({("symbol", "cuda"): True})
 
@@ -85,7 +84,7 @@ def _respawning(loader: Loader, loop: BatchLoop, around: object, option: OptionA
 
 
 def _count(value: Value, one: str, many: str) -> str:
-    """"4 workers", "worker", "`os.cpu_count()` workers"."""
+    """In words: "4 workers", "worker", "`os.cpu_count()` workers"."""
     if isinstance(value, Const):
         return one if value == Const(1) else f"{value.value} {many}"
     known = isinstance(value, Made) and value.path != "positive"

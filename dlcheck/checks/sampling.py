@@ -141,5 +141,3 @@ def _exclusive(loader: Loader, option: OptionAlt, others: list[OptionAlt], optio
         options=options,
         why=why,
     )
-
-

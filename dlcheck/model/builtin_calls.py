@@ -476,4 +476,3 @@ _SPECIAL: dict[str, Callable[[Evaluator, Arguments], list[Alt]]] = {
     "typing.cast": _cast,
     "torch.utils.data.random_split": _random_split,
 }
-

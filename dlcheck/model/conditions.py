@@ -116,7 +116,8 @@ def is_object(value: Value) -> bool:
     """Whether a value is certainly neither None, a number nor a string."""
     if isinstance(value, Made):
         name = value.path.rpartition(".")[2]
-        return name[:1].isupper() and not name.isupper() or value.path in ("torch.device", "torch.utils.data.random_split")
+        is_class = name[:1].isupper() and not name.isupper()
+        return is_class or value.path in ("torch.device", "torch.utils.data.random_split")
     if isinstance(value, External):
         return "()" not in value.path  # an attribute of what a library made may be anything
     return isinstance(value, (*_OBJECTS, Many, Mapping))
@@ -275,7 +276,6 @@ def _descends(bases: list[str], path: str) -> bool | None:
     return False if all(base in known for base in bases) else None
 
 
-
 def _open(key: Hashable) -> Truths:
     return [(True, World({key: True})), (False, World({key: False}))]
 
@@ -290,5 +290,3 @@ def _distinct(truths: Truths) -> Truths:
                 common &= world.choices.items()
             return [(answer, World(dict(common)))]
     return out[:12]
-
-

@@ -708,4 +708,3 @@ _EVALUATE: dict[type, Callable[..., Any]] = {
     forms.Unary: _not, forms.Compare: _compare, forms.Binary: _binary, forms.Walrus: _walrus,
     forms.Await: _await, forms.FString: _fstring,
 }  # fmt: skip
-

@@ -82,5 +82,3 @@ def _loaders_in(project: Project, value: Value, depth: int = 0) -> Iterator[Load
         for thunk in thunks[:6]:
             for alt in project.evaluator.force(thunk):
                 yield from _loaders_in(project, alt.value, depth + 1)
-
-

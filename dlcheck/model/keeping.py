@@ -228,8 +228,11 @@ def _bulk(dataset: DatasetClass) -> Iterator[Kept]:
 def _read_in(value: Value, scopes: set[Scope]) -> bool:
     """Whether the constructor itself read it: what its caller hands over is the caller's affair."""
     made = value.of if isinstance(value, External) else value
-    return not isinstance(made, Made) or made.args is None or made.args.point is None or (
-        made.args.point.link.scope in scopes
+    return (
+        not isinstance(made, Made)
+        or made.args is None
+        or made.args.point is None
+        or (made.args.point.link.scope in scopes)
     )
 
 
@@ -402,5 +405,3 @@ def _returned(scope: Scope) -> Iterator[forms.Expr]:
     for link in scope.returns:
         if isinstance(link.stmt, forms.Return) and link.stmt.value is not None:
             yield link.stmt.value
-
-

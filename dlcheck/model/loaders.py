@@ -479,5 +479,3 @@ def built_loaders(project: Project) -> Iterator[LoaderRef]:
             if isinstance(value, LoaderRef) and value.args.call is call and value.key not in seen:
                 seen.add(value.key)
                 yield value
-
-

@@ -105,9 +105,10 @@ def _counts_batches(scope: Scope) -> bool:
     """Whether a function counts in ``range(len(loader))``, and so goes through the loader once."""
     for site in scope.module.calls:
         call = site.expr
-        if site.link.scope is scope and isinstance(call, forms.Call) and dotted(call.func) == "range":
-            if any(isinstance(arg.value, forms.Call) and dotted(arg.value.func) == "len" for arg in call.args):
-                return True
+        if site.link.scope is not scope or not isinstance(call, forms.Call) or dotted(call.func) != "range":
+            continue
+        if any(isinstance(arg.value, forms.Call) and dotted(arg.value.func) == "len" for arg in call.args):
+            return True
     return False
 
 
@@ -307,4 +308,3 @@ def called_scopes(project: Project, site: Site) -> Iterator[Scope]:
     for value in project.evaluator.values(call.func, project.point(site)):
         if isinstance(value, Func):
             yield value.scope
-

@@ -111,6 +111,4 @@ def _shuffles(loader: Loader, made: Made) -> bool:
     thunk = calling.argument(made.args, "shuffle", 3)
     if thunk is None:
         return not made.args.spreads
-    return all(
-        isinstance(alt.value, Const) and bool(alt.value.value) for alt in loader.project.evaluator.force(thunk)
-    )
+    return all(isinstance(alt.value, Const) and bool(alt.value.value) for alt in loader.project.evaluator.force(thunk))

@@ -271,5 +271,3 @@ def as_field_default(ev: Evaluator, alt: Alt, cls: Scope, name: str) -> Alt:
         origin = Origin(f"`{cls.name}.{name}`", cls.module, cls.link.stmt.at)
         return Alt(Const(value.value, origin, value.free), alt.world)
     return Alt(value, alt.world)
-
-

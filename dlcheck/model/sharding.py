@@ -100,5 +100,3 @@ def _draws(dataset: DatasetClass) -> bool:
         if link.scope is method
     )
     return endless and any(call.path.startswith(_RANDOM_ROOTS) for call in dataset.worker_code.calls)
-
-

@@ -257,5 +257,3 @@ def _blocking_from_spreads(ev: Evaluator, args: Arguments) -> list[tuple[bool, W
 
 def _is_flag(ev: Evaluator, thunk: Thunk) -> bool:
     return any(isinstance(alt.value, Const) and isinstance(alt.value.value, bool) for alt in ev.force(thunk))
-
-

@@ -64,9 +64,7 @@ class WorkerCode:
     def reads_attribute(self, cls: Scope, name: str) -> bool:
         """Whether the code reads ``self.name`` in a method of ``cls``'s lineage."""
         lineage = self.project.lineage(cls)
-        return any(
-            frame.scope.owner in lineage and _reads(frame.scope, name) for frame, _ in self.frames
-        )
+        return any(frame.scope.owner in lineage and _reads(frame.scope, name) for frame, _ in self.frames)
 
     def depends_on_sample(self, call: WorkerCall) -> bool:
         """Whether a call's arguments differ from sample to sample: they follow from the index."""
@@ -115,10 +113,7 @@ class WorkerCode:
         """Whether the code assigns ``self.name`` itself."""
         scopes = {frame.scope for frame, _ in self.frames}
         return any(
-            store.target.name == name
-            for scope in scopes
-            for store in scope.module.stores
-            if store.link.scope is scope
+            store.target.name == name for scope in scopes for store in scope.module.stores if store.link.scope is scope
         )
 
 

@@ -1,0 +1,291 @@
+"""What one file says: every form at its exact place, and no text that breaks the reader."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+import sysconfig
+import textwrap
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dlcheck.facts import Unreadable, extract, forms
+from dlcheck.facts.forms import ModuleFacts
+from dlcheck.files import decode, to_source
+from dlcheck.source import Source
+
+
+def source(text: str) -> Source:
+    return Source("a.py", "a.py", text)
+
+
+def below(item: object) -> Iterator[Any]:
+    """A form and all forms below it."""
+    todo = [item]
+    while todo:
+        here = todo.pop()
+        if hasattr(here, "_fields"):
+            yield here
+        if isinstance(here, tuple):
+            todo.extend(reversed(here))
+
+
+def texts(text: str | Source, kind: type) -> list[str]:
+    """The source of each form of a kind, in order."""
+    read = source(text) if isinstance(text, str) else text
+    facts = extract(read)
+    spans = sorted(facts.span(form.at) for form in below(facts.body) if isinstance(form, kind))
+    return [read.text[start:end] for start, end in spans]
+
+
+def first(text: str, kind: type) -> Any:
+    return next(form for form in below(extract(source(text)).body) if isinstance(form, kind))
+
+
+def place(read: Source, kind: type = forms.Call) -> tuple[int, int, int, int]:
+    """Where people see the first form of a kind."""
+    facts = extract(read)
+    start, end = min(facts.span(form.at) for form in below(facts.body) if isinstance(form, kind))
+    where = read.place(start, end)
+    return where.line, where.column, where.end_line, where.end_column
+
+
+# -- places
+
+CALL_PLACES = {
+    "plain": ("f(x)\n", (1, 1, 1, 5)),
+    "no final newline": ("f(x)", (1, 1, 1, 5)),
+    "tab": ("if a:\n\tf(x)\n", (2, 2, 2, 6)),
+    "tab inside": ("a =\tf(\tx)\n", (1, 5, 1, 10)),
+    "CRLF": ("a = 1\r\nb = f(x)\r\n", (2, 5, 2, 9)),
+    "CR": ("a = 1\rb = f(x)\r", (2, 5, 2, 9)),
+    "mixed ends": ("a = 1\r\nc = 2\rd = 3\nb = f(x)\n", (4, 5, 4, 9)),
+    "CRLF inside": ("b = f(\r\n    x,\r\n)\r\n", (1, 5, 3, 2)),
+    "CRLF in a string": ('a = """1\r\n2"""; f(x)\r\n', (2, 7, 2, 11)),
+    "form feed": ("a = 1\n\x0c\nb = f(x)\n", (3, 5, 3, 9)),
+    "form feed before": ("a = 1\n\x0cb = f(x)\n", (2, 6, 2, 10)),
+    "form feed in a comment": ("# \x0c a\nb = f(x)\n", (2, 5, 2, 9)),
+    "other ends of line": ("a = '\u2028\x85\x1c'\nb = f(x)\n", (2, 5, 2, 9)),
+    "continued": ("a = 1 + \\\n    f(x)\n", (2, 5, 2, 9)),
+    "emoji": ("a = '😀'; f(x)\n", (1, 10, 1, 14)),
+    "combining": ("e\u0301 = f(x)\n", (1, 6, 1, 10)),
+    "wide": ("变量 = f(x)\n", (1, 6, 1, 10)),
+    "comments": ("f(  # one\n    x,  # two\n    # three\n)\n", (1, 1, 4, 2)),
+    "parenthesised": ("a = ((f(x)))\n", (1, 7, 1, 11)),
+    "parenthesised name": ("(f)(x)\n", (1, 1, 1, 7)),
+    "decorated": ("@f(x)\ndef g(): ...\n", (1, 2, 1, 6)),
+    "after a semicolon": ("a; f(x); b\n", (1, 4, 1, 8)),
+    "on the line of an if": ("if a: f(x)\n", (1, 7, 1, 11)),
+    "only a comment after": ("f(x)  # no end", (1, 1, 1, 5)),
+    "blank lines before": ("\n\n\nf(x)\n", (4, 1, 4, 5)),
+    "blank lines with spaces": ("if a:\n   \n    f(x)\n  \n", (3, 5, 3, 9)),
+    "less indented comment": ("if a:\n# c\n    f(x)\n", (3, 5, 3, 9)),
+    "empty": ("pass;f(x)", (1, 6, 1, 10)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "expected"), CALL_PLACES.values(), ids=CALL_PLACES)
+def test_place_of_a_call(text: str, expected: tuple[int, int, int, int]) -> None:
+    assert place(source(text)) == expected
+
+
+ENCODINGS = {
+    "latin-1": "é",
+    "cp1252": "€",
+    "gbk": "数据",
+    "shift_jis": "データ",
+    "utf-8": "😀",
+    "iso-8859-15": "€",
+    "koi8-r": "д",
+    "euc-kr": "한",
+    "big5": "資",
+}
+
+
+@pytest.mark.parametrize(("encoding", "letters"), ENCODINGS.items(), ids=ENCODINGS)
+@pytest.mark.parametrize("newline", ["\n", "\r\n"])
+def test_columns_count_characters_of_any_encoding(encoding: str, letters: str, newline: str) -> None:
+    text = newline.join([f"# -*- coding: {encoding} -*-", f"a = '{letters}'; f('{letters}')", ""])
+    read = to_source("a.py", text.encode(encoding))
+    column = len(f"a = '{letters}'; ") + 1
+    assert place(read) == (2, column, 2, column + len(f"f('{letters}')"))
+    assert [form.value for form in below(extract(read).body) if isinstance(form, forms.Const)] == [letters, letters]
+
+
+def test_a_byte_order_mark_is_no_column() -> None:
+    read = to_source("a.py", b"\xef\xbb\xbff(x)\n")
+    assert read.bom
+    assert place(read) == (1, 1, 1, 5)
+
+
+# -- what each form spans
+
+SPANS: dict[str, tuple[str, type, list[str]]] = {
+    "calls of calls": ("a.b(1).c(2)\n", forms.Call, ["a.b(1)", "a.b(1).c(2)"]),
+    "arguments": ("f(a, *b, k=1, **c)\n", forms.Arg, ["a", "*b", "k=1", "**c"]),
+    "arguments with space": ("f( a , k = 1 , * b )\n", forms.Arg, ["a", "k = 1", "* b"]),
+    "names": ("a.b = c[d]\n", forms.Name, ["a", "c", "d"]),
+    "attributes": ("a.b .c\n", forms.Attr, ["a.b", "a.b .c"]),
+    "subscript": ("a[b, c:d]\n", forms.Sub, ["a[b, c:d]"]),
+    "slice": ("a[b:c:d]\n", forms.Slice, ["b:c:d"]),
+    "dict": ("x = {'a': 1, **b}\n", forms.Dict, ["{'a': 1, **b}"]),
+    "entries": ("x = {'a' : 1, **b}\n", forms.Entry, ["'a' : 1", "b"]),
+    "tuple in parentheses": ("x = (a, b)\n", forms.Sequence, ["(a, b)"]),
+    "naked tuple": ("x = a, b\n", forms.Sequence, ["a, b"]),
+    "set": ("x = {a, *b}\n", forms.Sequence, ["{a, *b}"]),
+    "star": ("x = [a, * b]\n", forms.Star, ["* b"]),
+    "binary": ("x = (a + b) * c\n", forms.Binary, ["a + b", "(a + b) * c"]),
+    "unary": ("x = not -a\n", forms.Unary, ["not -a", "-a"]),
+    "bool": ("x = a and b or c\n", forms.Bool, ["a and b", "a and b or c"]),
+    "compare": ("x = a < b is not c\n", forms.Compare, ["a < b is not c"]),
+    "conditional": ("x = a if b else c\n", forms.IfExp, ["a if b else c"]),
+    "comprehension": ("x = [a for a in b if c]\n", forms.Comp, ["[a for a in b if c]"]),
+    "generator argument": ("f(a for a in b)\n", forms.Comp, ["(a for a in b)"]),
+    "clauses": ("x = [a for b in c if d for a in b]\n", forms.Clause, ["for b in c if d for a in b", "for a in b"]),
+    "lambda": ("f(lambda x, *y: x)\n", forms.Lambda, ["lambda x, *y: x"]),
+    "walrus": ("if (n := f(x)): ...\n", forms.Walrus, ["n := f(x)"]),
+    "await": ("async def g():\n    await f(x)\n", forms.Await, ["await f(x)"]),
+    "yield": ("def g():\n    x = yield a\n    yield from b\n    yield\n", forms.Yield, ["yield a", "yield from b", "yield"]),
+    "f-string": ("x = f'{a!r:>{b}} {c}'\n", forms.FString, ["f'{a!r:>{b}} {c}'"]),
+    "names in an f-string": ("x = f'{a.b!r} {c}'\n", forms.Name, ["a", "c"][:0] or ["x", "a", "c"]),
+    "joined strings": ("x = ('a'\n     'b')\n", forms.Const, ["'a'\n     'b'", "'a'", "'b'"]),
+    "assignment": ("a = b = c  # d\n", forms.Assign, ["a = b = c"]),
+    "declaration": ("a: int = 1\n", forms.Declare, ["a: int = 1"]),
+    "augmented": ("a.b @= c; d\n", forms.AugAssign, ["a.b @= c"]),
+    "import": ("import a.b as c, d\n", forms.Alias, ["a.b as c", "d"]),
+    "import from": ("from .a import (b as c,\n    d)\n", forms.Alias, ["b as c", "d"]),
+    "parameters": ("def f(a, /, b: int = 1, *c, d, **e): ...\n", forms.Param, ["a", "b: int = 1", "*c", "d", "**e"]),
+    "class": ("@d\nclass A(B, k=C):\n    x = 1\n", forms.Class, ["class A(B, k=C):\n    x = 1"]),
+    "return": ("def f():\n    return (a)\n", forms.Return, ["return (a)"]),
+    "raise": ("raise A from b\n", forms.Raise, ["raise A from b"]),
+    "assert": ("assert a, b\n", forms.Assert, ["assert a, b"]),
+    "delete": ("del a.b, c\n", forms.Delete, ["del a.b, c"]),
+    "global": ("def f():\n    global a, b\n", forms.Scope, ["global a, b"]),
+    "with items": ("with a as b, c: ...\n", forms.WithItem, ["a as b", "c"]),
+    "parenthesised with": ("with (\n    a as b,\n    c,\n): ...\n", forms.WithItem, ["a as b", "c"]),
+    "handlers": ("try: a\nexcept B as e: c\nelse: d\n", forms.Handler, ["except B as e: c"]),
+    "cases": ("match a:\n    case [b, *c] if d: e\n", forms.Case, ["case [b, *c] if d: e"]),
+    "star index": ("def f(*args): g(*args)\n", forms.Call, ["g(*args)"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "kind", "expected"), SPANS.values(), ids=SPANS)
+def test_span(text: str, kind: type, expected: list[str]) -> None:
+    assert sorted(texts(text, kind)) == sorted(expected)
+
+
+HEADS = {
+    "for": ("for a in f(b):  # c\n    d\n", "for a in f(b)"),
+    "async for": ("async def g():\n    async for a in b: c\n", "async for a in b"),
+    "while": ("while (a\n       and b):\n    c\n", "while (a\n       and b"),
+    "if": ("if a: b\nelse: c\n", "if a"),
+    "with": ("with a as b, c:\n    d\n", "with a as b, c"),
+    "match": ("match a.b:\n    case _: c\n", "match a.b"),
+}
+
+
+@pytest.mark.parametrize(("text", "expected"), HEADS.values(), ids=HEADS)
+def test_head(text: str, expected: str) -> None:
+    facts = extract(source(text))
+    heads = [facts.span(form.head) for form in below(facts.body) if hasattr(form, "head")]
+    spanned = [text[start:end] for start, end in heads]
+    assert expected in spanned
+
+
+def test_function_head_name_and_decorators() -> None:
+    text = "@a.b(1)\n@c\nasync def f(x, *, y=2) -> int:  # d\n    return x\n"
+    facts = extract(source(text))
+    function = facts.body[0]
+    assert isinstance(function, forms.Function)
+    start, end = facts.span(function.name_at)
+    assert (text[start:end], text[start - 4 : start]) == ("f", "def ")
+    start, end = facts.span(function.head)
+    assert text[start:end] == "async def f(x, *, y=2"
+    assert [texts_of(text, facts, decorator) for decorator in function.decorators] == ["a.b(1)", "c"]
+    assert function.is_async
+
+
+def texts_of(text: str, facts: ModuleFacts, form: Any) -> str:
+    start, end = facts.span(form.at)
+    return text[start:end]
+
+
+def test_name_of_an_attribute() -> None:
+    text = "loader . to(x)\n"
+    attribute = first(text, forms.Attr)
+    start, end = extract(source(text)).span(attribute.name_at)
+    assert (start, text[start:end]) == (9, "to")
+
+
+# -- CPython's own parser as the judge
+
+JUDGED: dict[type[ast.AST], type] = {
+    ast.Call: forms.Call,
+    ast.Attribute: forms.Attr,
+    ast.Lambda: forms.Lambda,
+    ast.Dict: forms.Dict,
+    ast.BinOp: forms.Binary,
+    ast.IfExp: forms.IfExp,
+    ast.Yield: forms.Yield,
+    ast.YieldFrom: forms.Yield,
+    ast.FunctionDef: forms.Function,
+    ast.For: forms.For,
+    ast.Assign: forms.Assign,
+    ast.Return: forms.Return,
+    ast.ClassDef: forms.Class,
+}
+
+STDLIB = Path(sysconfig.get_path("stdlib"))
+SAMPLE = ("argparse", "ast", "dataclasses", "functools", "typing", "tarfile", "inspect", "decimal", "_pydecimal")
+
+
+def judged(text: str) -> dict[type, list[tuple[int, int]]]:
+    starts = source(text).starts
+    lines = [text[start:end].encode() for start, end in zip(starts, [*starts[1:], len(text)], strict=True)]
+
+    def offset(line: int, column: int) -> int:
+        return starts[line - 1] + len(lines[line - 1][:column].decode())
+
+    found: dict[type, list[tuple[int, int]]] = {kind: [] for kind in JUDGED.values()}
+    todo: list[ast.AST] = [ast.parse(text)]
+    while todo:
+        node = todo.pop()
+        if isinstance(node, ast.JoinedStr):
+            continue  # before 3.12 their places inside strings are wrong
+        kind = JUDGED.get(type(node))
+        if kind is not None:
+            assert isinstance(node, (ast.expr, ast.stmt))
+            assert node.end_lineno is not None
+            assert node.end_col_offset is not None
+            found[kind].append((offset(node.lineno, node.col_offset), offset(node.end_lineno, node.end_col_offset)))
+        todo.extend(ast.iter_child_nodes(node))
+    return {kind: sorted(spans) for kind, spans in found.items()}
+
+
+def extracted(text: str) -> dict[type, list[tuple[int, int]]]:
+    facts = extract(source(text))
+    found: dict[type, list[tuple[int, int]]] = {kind: [] for kind in JUDGED.values()}
+    todo: list[Any] = [facts.body]
+    while todo:
+        form = todo.pop()
+        if isinstance(form, forms.FString):
+            continue
+        if type(form) in found:
+            found[type(form)].append(facts.span(form.at))
+        if isinstance(form, tuple):
+            todo.extend(form)
+    return {kind: sorted(spans) for kind, spans in found.items()}
+
+
+@pytest.mark.parametrize("name", SAMPLE)
+def test_places_are_those_of_cpython(name: str) -> None:
+    text = decode((STDLIB / f"{name}.py").read_bytes())[0]
+    ours = extracted(text)
+    for kind, spans in judged(text).items():
+        assert ours[kind] == spans, kind
