@@ -28,7 +28,7 @@ def walk(text: str) -> ModuleFacts:
         module = cst.parse_module(text)
         walker = _Walker()
         body = walker.block(module.body)
-        return ModuleFacts(body, _spans(module, walker.nodes))
+        return ModuleFacts(body, _spans(module, walker.nodes, text))
     except cst.ParserSyntaxError as error:
         raise Unreadable(error.raw_line, error.raw_column + 1, error.message) from None
     except (RecursionError, cst.CSTValidationError, UnicodeError, ValueError) as error:
@@ -75,7 +75,7 @@ class _Nothing:
 _NOTHING = _Nothing()
 
 
-def _spans(module: cst.Module, nodes: list[cst.CSTNode | tuple[int, int]]) -> tuple[int, ...]:
+def _spans(module: cst.Module, nodes: list[cst.CSTNode | tuple[int, int]], text: str) -> tuple[int, ...]:
     """Start and end offset of each node, one after the other.
 
     A node given as a pair of other nodes' numbers reaches from the start of the first to the end
@@ -88,12 +88,36 @@ def _spans(module: cst.Module, nodes: list[cst.CSTNode | tuple[int, int]]) -> tu
     offsets = [0, *accumulate(map(len, state.tokens))]
     offsets.append(offsets[-1])  # libcst drops the final newline's token again
     spans = [offsets[mark] if mark >= 0 else 0 for mark in marks]
+    made = "".join(state.tokens)
+    if made != text:
+        spans = _moved(spans, made, text)
     for index, pair in enumerate(nodes):
         if pair.__class__ is tuple:
             first, last = pair
             spans[2 * index] = spans[2 * first]
             spans[2 * index + 1] = spans[2 * last + 1]
     return tuple(spans)
+
+
+def _moved(spans: list[int], made: str, text: str) -> list[int]:
+    """Spans in what libcst generates, as spans in the text.
+
+    libcst drops a form feed or a lone backslash before a statement, and blanks at the end of a file.
+    """
+    places: list[int] = []  # where each character of ``made`` stands in ``text``
+    at = 0
+    for character in made:
+        start = at
+        while at < len(text) and text[at] != character and text[at] in "\x0c\\ \t\r\n":
+            at += 1
+        found = at < len(text) and text[at] == character
+        at = at if found else start
+        places.append(at)
+        at += found
+    places.append(at)
+    starts = (places[start] for start in spans[::2])
+    ends = (places[end - 1] + 1 if end else 0 for end in spans[1::2])
+    return [offset for pair in zip(starts, ends, strict=True) for offset in pair]
 
 
 _OPERATORS: dict[type[cst.CSTNode], str] = {
@@ -218,8 +242,7 @@ class _Walker:
         at, name_at = self.number(node), self.number(node.name)
         decorators = tuple(self.expr(decorator.decorator) for decorator in node.decorators)
         params = self._params(node.params)
-        last = params[-1].at if params else name_at
-        head = self._head(at, last)
+        head = self._head(at, _end_of(params[-1]) if params else name_at)
         outer, self._yields = self._yields, False
         body = self._suite(node.body)
         is_generator, self._yields = self._yields, outer
@@ -393,9 +416,11 @@ class _Walker:
     def _index(self, node: Any) -> Expr:
         if isinstance(node, cst.Index):
             return self.expr(node.value)
-        at = self.number(node)
         bounds = (node.lower, node.upper, node.step)
         lower, upper, step = (self.expr(bound) if bound else None for bound in bounds)
+        given = [bound.at for bound in (lower, upper, step) if bound is not None]
+        # Of ``[:]`` no part has a place.
+        at = self.number((given[0], given[-1]) if given else node)
         return forms.Slice(lower, upper, step, at)
 
     def _sequence(self, node: Any) -> Expr:
@@ -452,7 +477,8 @@ class _Walker:
         while link is not None:
             target, source = self.expr(link.target), self.expr(link.iter)
             ifs = tuple(self.expr(condition.test) for condition in link.ifs)
-            clauses.append(forms.Clause(target, source, ifs, self.number(link)))
+            at_clause = self.number((target.at, ifs[-1].at if ifs else source.at))
+            clauses.append(forms.Clause(target, source, ifs, at_clause))
             link = link.inner_for_in
         kind = _COMPREHENSIONS[node.__class__]
         if isinstance(node, cst.DictComp):
@@ -531,6 +557,12 @@ def _optional_nodes() -> None:
 
 
 _optional_nodes()
+
+
+def _end_of(param: forms.Param) -> int:
+    """The node at which a parameter ends."""
+    last = param.default or param.annotation
+    return last.at if last is not None else param.at
 
 
 def _dotted(node: Any) -> str:

@@ -1,0 +1,178 @@
+"""False alarms that real repositories showed, each reduced to its idiom: all must stay silent."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dlcheck import engine
+from dlcheck.config import Config
+
+DATASET = """
+from PIL import Image
+from torch.utils.data import DataLoader, Dataset, IterableDataset
+
+class Photos(Dataset):
+    def __init__(self, paths):
+        self.paths = paths
+    def __len__(self):
+        return len(self.paths)
+    def __getitem__(self, index):
+        return Image.open(self.paths[index])
+"""
+
+CASES = {
+    "flag that the user would have to give": (
+        {"DLC102", "DLC103"},
+        """
+import argparse
+import torch
+from torch.utils.data import DataLoader
+
+def main(net, dataset):
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--pin_mem", action="store_true")
+    parser.add_argument("--no_pin_mem", action="store_false", dest="pin_mem")
+    parser.set_defaults(pin_mem=True)
+    args = parser.parse_args()
+    loader = DataLoader(dataset, num_workers=4, persistent_workers=True, pin_memory=args.pin_mem)
+    for epoch in range(10):
+        for images in loader:
+            net(images.to("cuda", non_blocking=True)).backward()
+""",
+    ),
+    "fallback for older versions": (
+        {"DLC202"},
+        """
+from torch.utils.data import DataLoader
+
+def fit(net, dataset):
+    options = {"num_workers": 4, "persistent_workers": True}
+    try:
+        loader = DataLoader(dataset, **options)
+    except TypeError:
+        options.pop("persistent_workers")
+        loader = DataLoader(dataset, **options)
+    for epoch in range(10):
+        for images in loader:
+            net(images).backward()
+""",
+    ),
+    "isinstance of a known class": (
+        {"DLC411"},
+        """
+from torch.utils.data import DataLoader, IterableDataset, RandomSampler
+
+class Stream(IterableDataset):
+    def __iter__(self):
+        yield from range(10)
+
+def build(dataset):
+    options = {}
+    if isinstance(dataset, IterableDataset):
+        options["batch_size"] = 4
+    else:
+        options["sampler"] = RandomSampler(dataset)
+    return DataLoader(dataset, **options)
+
+loader = build(Stream())
+""",
+    ),
+    "no workers, but no GPU either": (
+        {"DLC201"},
+        DATASET
+        + """
+import torch
+
+def train(net, paths):
+    cuda = torch.cuda.is_available()
+    options = {"num_workers": 4, "persistent_workers": True, "pin_memory": True} if cuda else {}
+    loader = DataLoader(Photos(paths), **options)
+    for epoch in range(10):
+        for images in loader:
+            if cuda:
+                images = images.cuda(non_blocking=True)
+            net(images).backward()
+""",
+    ),
+    "one pass through an endless generator": (
+        {"DLC202"},
+        """
+from torch.utils.data import DataLoader
+
+def forever(loader):
+    while True:
+        for batch in loader:
+            yield batch
+
+def evaluate(net, dataset):
+    loader = DataLoader(dataset, num_workers=4)
+    batches = forever(loader)
+    for _ in range(len(loader)):
+        net(next(batches))
+""",
+    ),
+    "a single batch, before the loop": (
+        {"DLC101"},
+        """
+from torch.utils.data import DataLoader
+
+def main(net, dataset):
+    loader = DataLoader(dataset, num_workers=1, pin_memory=True)
+    images = next(iter(loader))
+    net.show(images.to("cuda"))
+""",
+    ),
+    "data that the caller read": (
+        {"DLC301"},
+        """
+from torch.utils.data import DataLoader, Dataset
+
+class Characters(Dataset):
+    def __init__(self, text):
+        self.text = text
+    def __len__(self):
+        return len(self.text)
+    def __getitem__(self, index):
+        return self.text[index : index + 64]
+
+def main(net):
+    text = open("input.txt").read()
+    loader = DataLoader(Characters(text), num_workers=4, persistent_workers=True)
+    for batch in loader:
+        net(batch).backward()
+""",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_false_alarm_stays_away(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    codes, source = CASES[name]
+    (tmp_path / "train.py").write_text(source)
+    monkeypatch.chdir(tmp_path)
+    report = engine.check(["."], Config())
+    assert not report.errors
+    assert [finding.message for finding in report.findings if finding.code in codes] == []
+
+
+def test_an_unknown_setting_does_not_hide_what_follows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "train.py").write_text(
+        """
+from yacs.config import CfgNode
+from torch.utils.data import DataLoader
+
+cfg = CfgNode().clone()
+
+def main(net, dataset):
+    loader = DataLoader(dataset, num_workers=4)
+    if cfg.ONLY_EVALUATE:
+        return
+    for epoch in range(10):
+        for images in loader:
+            net(images).backward()
+"""
+    )
+    monkeypatch.chdir(tmp_path)
+    assert [finding.code for finding in engine.check(["."], Config()).findings] == ["DLC202"]
