@@ -187,7 +187,9 @@ def test_bytes_that_are_no_text_are_refused(data: bytes) -> None:
 WORDS = """a b 1 1.5e3 'x' f'{a}' b'x' ( ) [ ] { } , : ; = == + - * ** / // @ . ... -> := # if else elif for in while def
 class return yield await async lambda import from as with try except finally raise match case _ not and or is global del
 pass break type None True é 😀 ' \"\"\" ! $ ?""".split()
-TOKENS = st.sampled_from([*WORDS, " ", "    ", "\n    ", "\n", "\r\n", "\r", "\x0c", "\t", "\\\n", "\0", "\ud800", "\u2028"])
+TOKENS = st.sampled_from(
+    [*WORDS, " ", "    ", "\n    ", "\n", "\r\n", "\r", "\x0c", "\t", "\\\n", "\0", "\ud800", "\u2028"]
+)
 TEXTS = st.lists(TOKENS, max_size=30)
 
 

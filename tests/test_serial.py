@@ -96,7 +96,12 @@ def test_what_is_no_constant_is_refused() -> None:
         constant(object())
 
 
-@given(st.text(alphabet=st.characters(codec=None, exclude_categories=())) | st.binary() | st.integers() | st.floats(allow_nan=False))
+@given(
+    st.text(alphabet=st.characters(codec=None, exclude_categories=()))
+    | st.binary()
+    | st.integers()
+    | st.floats(allow_nan=False)
+)
 def test_any_constant_comes_back(value: object) -> None:
     assert constant(value) == value
 
@@ -106,7 +111,9 @@ def test_an_empty_module_comes_back() -> None:
 
 
 def test_forms_come_back_as_what_they_were() -> None:
-    read = facts("@a.b\nasync def f(x, /, *y, z: int = 1, **k) -> None:\n    with a as b, c:\n        yield {**k, 1: [*y]}\n")
+    read = facts(
+        "@a.b\nasync def f(x, /, *y, z: int = 1, **k) -> None:\n    with a as b, c:\n        yield {**k, 1: [*y]}\n"
+    )
     back = loads(dumps(read))
     function = back.body[0]
     assert isinstance(function, forms.Function)

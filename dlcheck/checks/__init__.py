@@ -33,6 +33,7 @@ def run(project: Project, codes: Collection[str]) -> list[Finding]:
         for registered in RULES.values():
             if registered.code in codes:
                 for fact in _facts(project, registered.fact):
+                    project.evaluator.fresh()
                     found += registered.check(fact)
         return _distinct(found)
     finally:

@@ -125,6 +125,8 @@ def get(ev: Evaluator, value: Value, name: str, expr: forms.Attr, point: Point) 
         if value.path == "torch.device" and name == "type" and value.args is not None:
             return _device_type(ev, value, expr, point)
         found = settings.namespace_attribute(ev, value, name)
+        if found is None:
+            found = settings.node_attribute(ev, f"{value.path}().{name}")
         if found is not None:
             return found
         return [Alt(External(f"{value.path}().{name}", value), ANY)]

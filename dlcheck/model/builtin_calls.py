@@ -54,6 +54,8 @@ def method_on_value(ev: Evaluator, expr: forms.Call, args: Arguments, point: Poi
     receivers = ev.eval(func.value, point)
     if func.name == "pin_memory" and not any(isinstance(alt.value, (Instance, LoaderRef)) for alt in receivers):
         return [Alt(Pinned(calling.call_key(args)), ANY)]
+    if func.name in _FLUENT and any(_is_plain_module(ev, alt.value, func.name) for alt in receivers):
+        return receivers
     if func.name in ("to", "cuda") and all(isinstance(alt.value, (Unknown, Made)) for alt in receivers):
         return _moved_unknown(ev, func.name, args, point)
     if not any(isinstance(alt.value, _RECEIVERS) for alt in receivers):
@@ -62,6 +64,19 @@ def method_on_value(ev: Evaluator, expr: forms.Call, args: Arguments, point: Poi
 
 
 _RECEIVERS = (Mapping, Many, Batch, Moved, Pinned, LoaderRef, Managed, Iterating, Elements, Generated)
+
+
+# Methods of a torch.nn.Module that return the module itself.
+_FLUENT = frozenset({"to", "cuda", "cpu", "train", "eval", "float", "double", "half", "bfloat16", "requires_grad_", "apply"})
+
+
+def _is_plain_module(ev: Evaluator, value: Value, method: str) -> bool:
+    """Whether it is a network of the project that leaves a method as torch has it."""
+    return (
+        isinstance(value, Instance)
+        and ev.project.method(value.cls, method) is None
+        and any(path.startswith("torch.nn.") for path in ev.project.external_bases(value.cls))
+    )
 
 
 def _moved_unknown(ev: Evaluator, name: str, args: Arguments, point: Point) -> list[Alt] | None:

@@ -109,6 +109,8 @@ def parameter_thunks(ev: Evaluator, name: str, frame: Frame) -> list[tuple[Thunk
     scope = frame.scope
     if frame.self_ is not None and _is_self(scope, name):
         return [(known(frame.self_), ANY)]
+    if ev.project.hides_parameters(scope):
+        return [(known(Unknown(("decorated", frame, name))), ANY)]
     if frame.args is not None:
         return [(_bound(ev, scope, name, frame.args, frame), ANY)]
     out: list[tuple[Thunk, World]] = []

@@ -436,7 +436,11 @@ def _constructor_names(project: Project) -> set[str]:
     names = {path.rpartition(".")[2] for path in library.LOADER_CLASSES}
     for name in tuple(names):
         names |= project.aliases(name)
-    names |= {cls.name for cls in project.classes() if _may_be_loader(cls, names) and project.is_loader_class(cls)}
+    while True:
+        more = {cls.name for cls in project.classes() if _may_be_loader(cls, names) and project.is_loader_class(cls)}
+        if more <= names:
+            break
+        names |= more
     for module in project.loaded():
         for link in module.links.values():
             stmt = link.stmt

@@ -16,7 +16,7 @@ from dlcheck.model.evaluate import Evaluator
 from dlcheck.model.frameworks import mark_managed
 from dlcheck.model.loaders import Loader, built_loaders, is_fallback, loader_calls
 from dlcheck.model.loops import BatchLoop, NextCall, batch_loops, called_scopes, next_calls
-from dlcheck.model.scopes import Link, Module, Scope, Site, Store, last_name
+from dlcheck.model.scopes import Link, Module, Scope, Site, Store, dotted, last_name
 from dlcheck.model.targets import Targets
 from dlcheck.model.transfers import Transfer, transfers
 from dlcheck.model.values import (
@@ -52,6 +52,32 @@ _LIBRARIES = frozenset(sys.stdlib_module_names - {"test", "code", "this"}) | {
 }  # fmt: skip
 
 
+def _passes_arguments_on(decorator: Scope) -> bool:
+    """Whether all that a decorator's inner functions call with stars gets the caller's ``*args, **kwargs``."""
+    inner = list(decorator.functions.values())
+    inner += [deeper for function in inner for deeper in function.functions.values()]
+    starred = [
+        site.expr
+        for function in inner
+        for site in function.module.calls_by_scope.get(function, ())
+        if isinstance(site.expr, forms.Call) and any(arg.star for arg in site.expr.args)
+    ]
+    return all(any(arg.star == "*" for arg in call.args) for call in starred)
+
+
+def _is_test(module: Module) -> bool:
+    """Whether a module is a test, by its name or folder."""
+    *folders, name = module.name.split(".")
+    return name.startswith("test_") or name.endswith("_test") or name == "conftest" or not {"test", "tests"}.isdisjoint(folders)
+
+
+def _is_super(func: forms.Expr) -> bool:
+    """``super().step``: this very method of a base, whatever the object."""
+    return (
+        isinstance(func, forms.Attr) and isinstance(func.value, forms.Call) and last_name(func.value.func) == "super"
+    )
+
+
 def _offered_by(site: Site) -> set[str]:
     """The module-level names through which others get at what is built at a site."""
     scope, link = site.link.scope, site.link
@@ -78,6 +104,7 @@ class Project:
         self._aliases: dict[str, set[str]] = defaultdict(set)
         self._options: dict[str, list[Site]] = defaultdict(list)
         self._config: dict[str, list[Store]] = defaultdict(list)
+        self._local_config: dict[str, list[Store]] = defaultdict(list)
         self._searched: set[object] = set()
         self._extra = 0
         self._import_files: dict[tuple[str, str, int], str | None] = {}
@@ -86,6 +113,7 @@ class Project:
         self._lineages: dict[Scope, list[Scope]] = {}
         self._externals: dict[Scope, list[str]] = {}
         self._stores: dict[Scope, dict[str, list[Store]]] = {}
+        self._hidden: dict[Scope, bool] = {}
         self._datasets: dict[tuple[Scope, object], DatasetClass] = {}
         self._methods: dict[tuple[Scope, str], Scope | None] = {}
         self.evaluator = Evaluator(self)
@@ -140,7 +168,7 @@ class Project:
             name = last_name(call.func)
             if name:
                 self._calls[name].append(site)
-            if name == "add_argument":
+            if name == "add_argument" or name in module.shortcuts.get("add_argument", ()):
                 option = settings.option_name(call)
                 if option:
                     self._options[option].append(site)
@@ -154,8 +182,12 @@ class Project:
                 if alias.bound != alias.name:
                     self._aliases[alias.name.rpartition(".")[2]].add(alias.bound)
         for store in module.stores:
-            if store.link.scope.kind == "module" and store.value is not None:
+            if store.value is None:
+                continue
+            if store.link.scope.kind == "module":
                 self._config[store.target.name].append(store)
+            elif (dotted(store.target) or "").partition(".")[0] in settings.NODE_NAMES:
+                self._local_config[store.target.name].append(store)
 
     # -- imports
 
@@ -381,7 +413,9 @@ class Project:
             self._match_call(scope, site, found)
         self._passed_on(scope, found)
         found.sort(key=lambda call: not call[1].module.named)
-        return found
+        # What tests pass to a function says little of how the program calls it.
+        outside = [call for call in found if not _is_test(call[1].module)]
+        return outside if outside and not _is_test(scope.module) else found
 
     def _sites_calling(self, scope: Scope) -> list[Site]:
         owner = scope.owner
@@ -415,7 +449,8 @@ class Project:
         assert isinstance(call, forms.Call)
         point = self.point(site)
         for value in self.evaluator.values(call.func, point):
-            if self._means(value, scope):
+            exact = getattr(value, "scope", None) is scope
+            if self._means(value, scope) and (exact or not _is_super(call.func)):
                 found.append((calling.arguments(call, point), point))
                 return
 
@@ -441,6 +476,23 @@ class Project:
         scope = site.link.scope
         frame = self.evaluator.any_frame(scope) if scope.kind == "function" else self.evaluator.frame(scope)
         return Point(frame, site.link, site.inner)
+
+    def hides_parameters(self, scope: Scope) -> bool:
+        """Whether a decorator may call the function with other arguments than its caller gave."""
+        if scope not in self._hidden:
+            self._hidden[scope] = False
+            self._hidden[scope] = any(self._is_opaque(decorator, scope) for decorator in scope.decorators())
+        return self._hidden[scope]
+
+    def _is_opaque(self, decorator: forms.Expr, scope: Scope) -> bool:
+        assert scope.link is not None
+        func = decorator.func if isinstance(decorator, forms.Call) else decorator
+        outer = scope.parent or scope
+        frame = self.evaluator.any_frame(outer) if outer.kind == "function" else self.evaluator.frame(outer)
+        for value in self.evaluator.values(func, Point(frame, scope.link)):
+            if isinstance(value, Func) and not _passes_arguments_on(value.scope):
+                return True
+        return False
 
     def _passed_on(self, scope: Scope, found: list[tuple[Arguments, Point]]) -> None:
         """``spawn(main, args=(a, b))``, ``Process(target=main, args=(a,))``: calls by another's hand."""
@@ -556,6 +608,10 @@ class Project:
                     self.module_at(file)
         return self._config.get(path[-1], [])
 
+    def local_config_stores(self, name: str) -> list[Store]:
+        """Assignments to an attribute of a configuration inside the functions that set it up."""
+        return self._local_config.get(name, [])
+
     def classes(self) -> Iterator[Scope]:
         """All classes of the loaded modules."""
         for module in self.loaded():
@@ -586,6 +642,10 @@ class Project:
 
         Two rounds: who uses a dataset builds its loader, and who uses that iterates it.
         """
+        for builder in dict.fromkeys(site.module for site in loader_calls(self)):
+            # What it hands a loader to lies in what it imports.
+            for imported in sorted(self._imported_files(builder))[:MAX_CALLING_FILES]:
+                self.module_at(imported)
         done: set[Module] = set()
         for _ in range(2):
             offers = {module: names for module, names in self._offers().items() if module not in done}

@@ -142,6 +142,7 @@ class Module:
     imports: list[tuple[Stmt, Link]] = field(default_factory=list)
     inners: dict[int, Inner] = field(default_factory=dict)
     links: dict[int, Link] = field(default_factory=dict)
+    shortcuts: dict[str, set[str]] = field(default_factory=dict)  # method -> plain names it is assigned to
     arguments: dict[int, int] = field(default_factory=dict)  # node of a value -> its argument or dict entry
     scope: Scope = field(init=False)
 
@@ -361,6 +362,8 @@ class _Linker:
             for target in stmt.targets:
                 changes.update(target_names(target))
                 self._stores(target, stmt.value, link)
+                if isinstance(target, forms.Name) and isinstance(stmt.value, forms.Attr):
+                    module.shortcuts.setdefault(stmt.value.name, set()).add(target.id)
         elif isinstance(stmt, (forms.Declare, forms.AugAssign)):
             changes.update(target_names(stmt.target))
             self._stores(stmt.target, stmt.value if isinstance(stmt, forms.Declare) else None, link)

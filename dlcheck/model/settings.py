@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from dlcheck.model.evaluate import Evaluator
 
 _PARSERS = ("ArgumentParser", "ArgParser", "HfArgumentParser", "ConfigArgParse")
+# What people call the root of a configuration.
+NODE_NAMES = frozenset({"_C", "__C", "C", "cfg", "config", "conf"})
 _NODES = ("CfgNode", "CN", "ConfigNode", "OmegaConf", "ConfigDict")
 
 # Names that people give to parsed options; only for these is an option looked up by its name alone.
@@ -207,7 +209,11 @@ def node_attribute(ev: Evaluator, path: str) -> list[Alt] | None:
 def _node_value(ev: Evaluator, path: list[str]) -> list[Alt] | None:
     """``_C.DATA.WORKERS = 8`` of a configuration module (yacs and its like)."""
     suffix = "." + ".".join(path)
-    stores = [store for store in ev.project.config_stores(path) if (dotted(store.target) or "").endswith(suffix)]
+    everywhere = ev.project.config_stores(path)
+    stores = [store for store in everywhere if (dotted(store.target) or "").endswith(suffix)]
+    if not stores:  # set up inside of a function: the whole chain must fit
+        local = ev.project.local_config_stores(path[-1])
+        stores = [store for store in local if (dotted(store.target) or "").partition(".")[2] == suffix[1:]]
     values: list[tuple[Const, Origin]] = []
     for store in stores:
         if not isinstance(store.value, forms.Const):

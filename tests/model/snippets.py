@@ -8,6 +8,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import product
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from dlcheck.checks.report import joint
 from dlcheck.config import Config
@@ -108,3 +111,13 @@ def blocks(transfer: Transfer) -> set[bool]:
 
 def devices(transfer: Transfer) -> set[str]:
     return {kind for kind, _ in transfer.devices}
+
+
+def cases(of: Mapping[str, tuple[Any, ...]], failing: Mapping[str, str]) -> list[Any]:
+    """Parameters for pytest: those that fail, and why, are expected to."""
+    return [
+        pytest.param(
+            *values, id=name, marks=[pytest.mark.xfail(strict=True, reason=failing[name])] if name in failing else []
+        )
+        for name, values in of.items()
+    ]

@@ -6,7 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from snippets import HEAD, Files, deep, loaders, only, option, project, together
+from snippets import HEAD, Files, cases, deep, loaders, only, option, project, together, word
+
+from dlcheck.model.loaders import Loader
+from dlcheck.model.values import Const
+from dlcheck.model.worlds import World
 
 
 @pytest.fixture(autouse=True)
@@ -15,9 +19,22 @@ def _deep() -> Iterator[None]:
         yield
 
 
-LOADER = "loader = DataLoader(ds, num_workers={})\n"
+# What the model does not resolve, and why; a case that begins to pass is to be taken out.
+UNRESOLVED = {
+    "dict update by the unknown": "an update by an unknown dict keeps the entries that were known",
+    "dict del": "del of an item makes the dict unknown",
+    "walrus": "a name bound in the test of an if",
+    "dataclass parameter": "a parameter of which only the annotation tells the class",
+    "argparse vars": "vars() of the parsed arguments",
+    "click, named": "a click option with a name of its own",
+    "OmegaConf": "OmegaConf.create of a dict",
+}
+UNCORRELATED = {
+    "isinstance": "isinstance() in a variable is another choice than the same isinstance() in place",
+    "text of the device": "str(device) is another choice than torch.cuda.is_available()",
+}
 
-# What num_workers can be.
+# What num_workers can be; "?" where the user can choose, or nobody knows.
 WORKERS: dict[str, tuple[Files, set[object]]] = {
     "keyword": ("DataLoader(ds, num_workers=4)", {4}),
     "keyword dataset": ("DataLoader(dataset=ds, num_workers=4)", {4}),
@@ -32,14 +49,23 @@ WORKERS: dict[str, tuple[Files, set[object]]] = {
     "dict in place": ("DataLoader(ds, **{'num_workers': 4})", {4}),
     "dict call": ("kwargs = dict(num_workers=4)\nDataLoader(ds, **kwargs)", {4}),
     "dict of a dict": ("a = {'num_workers': 2}\nkwargs = dict(a, num_workers=4)\nDataLoader(ds, **kwargs)", {4}),
-    "dict of a dict keeps": ("a = {'num_workers': 2}\nkwargs = dict(a, pin_memory=True)\nDataLoader(ds, **kwargs)", {2}),
+    "dict of a dict keeps": (
+        "a = {'num_workers': 2}\nkwargs = dict(a, pin_memory=True)\nDataLoader(ds, **kwargs)",
+        {2},
+    ),
     "dict spread": ("a = {'num_workers': 2}\nkwargs = {**a, 'drop_last': True}\nDataLoader(ds, **kwargs)", {2}),
-    "dict spread, overridden": ("a = {'num_workers': 2}\nkwargs = {**a, 'num_workers': 4}\nDataLoader(ds, **kwargs)", {4}),
+    "dict spread, overridden": (
+        "a = {'num_workers': 2}\nkwargs = {**a, 'num_workers': 4}\nDataLoader(ds, **kwargs)",
+        {4},
+    ),
     "dict union": ("a = {'num_workers': 2}\nkwargs = a | {'num_workers': 4}\nDataLoader(ds, **kwargs)", {4}),
     "dict copy": ("a = {'num_workers': 2}\nkwargs = a.copy()\nDataLoader(ds, **kwargs)", {2}),
     "dict update": ("kwargs = {}\nkwargs.update({'num_workers': 4})\nDataLoader(ds, **kwargs)", {4}),
     "dict update by keyword": ("kwargs = {}\nkwargs.update(num_workers=4)\nDataLoader(ds, **kwargs)", {4}),
-    "dict update overrides": ("kwargs = {'num_workers': 1}\nkwargs.update(num_workers=4)\nDataLoader(ds, **kwargs)", {4}),
+    "dict update overrides": (
+        "kwargs = {'num_workers': 1}\nkwargs.update(num_workers=4)\nDataLoader(ds, **kwargs)",
+        {4},
+    ),
     "dict update by a name": (
         "more = {'num_workers': 4}\nkwargs = {'batch_size': 2}\nkwargs.update(more)\nDataLoader(ds, **kwargs)",
         {4},
@@ -255,7 +281,7 @@ WORKERS: dict[str, tuple[Files, set[object]]] = {
     "yacs": (
         "from yacs.config import CfgNode as CN\n_C = CN()\n_C.DATA = CN()\n_C.DATA.WORKERS = 4\n"
         "cfg = _C.clone()\nDataLoader(ds, num_workers=cfg.DATA.WORKERS)",
-        {4},
+        {4, "?"},
     ),
     "OmegaConf": (
         "from omegaconf import OmegaConf\ncfg = OmegaConf.create({'data': {'workers': 4}})\n"
@@ -275,7 +301,10 @@ WORKERS: dict[str, tuple[Files, set[object]]] = {
         {4},
     ),
     "attribute of another module": (
-        {"train.py": HEAD + "import config\nDataLoader(ds, num_workers=config.WORKERS)\n", "config.py": "WORKERS = 4\n"},
+        {
+            "train.py": HEAD + "import config\nDataLoader(ds, num_workers=config.WORKERS)\n",
+            "config.py": "WORKERS = 4\n",
+        },
         {4},
     ),
     "dict of another module": (
@@ -320,12 +349,12 @@ WORKERS: dict[str, tuple[Files, set[object]]] = {
             "train.py": HEAD
             + "from config import _C\ndef main(cfg):\n    DataLoader(ds, num_workers=cfg.DATA.WORKERS)\nmain(_C)\n",
         },
-        {4},
+        {4, "?"},
     ),
 }
 
 
-@pytest.mark.parametrize(("files", "expected"), WORKERS.values(), ids=WORKERS)
+@pytest.mark.parametrize(("files", "expected"), cases(WORKERS, UNRESOLVED))
 def test_workers(files: Files, expected: set[object], tmp_path: Path) -> None:
     assert option(only(project(tmp_path, files)), "num_workers") == expected
 
@@ -356,12 +385,8 @@ def test_a_default_of_the_command_line_can_be_overridden(tmp_path: Path) -> None
         "DataLoader(ds, num_workers=args.workers, pin_memory=True)"
     )
     loader = only(project(tmp_path, text))
-    from dlcheck.model.values import Const
-
-    (workers,) = [alt.value for alt in loader.option("num_workers")]
-    (pinned,) = [alt.value for alt in loader.option("pin_memory")]
-    assert isinstance(workers, Const)
-    assert isinstance(pinned, Const)
+    (workers,) = [alt.value for alt in loader.option("num_workers") if isinstance(alt.value, Const)]
+    (pinned,) = [alt.value for alt in loader.option("pin_memory") if isinstance(alt.value, Const)]
     assert workers.free is not None
     assert pinned.free is None
     assert workers.origin is not None
@@ -390,7 +415,9 @@ def test_options_that_are_not_given_are_torch_s_own(tmp_path: Path) -> None:
     assert not any(alt.given for alt in loader.option("batch_size"))
 
 
-POSITIONS = "dataset batch_size shuffle sampler batch_sampler num_workers collate_fn pin_memory drop_last timeout".split()
+POSITIONS = (
+    "dataset batch_size shuffle sampler batch_sampler num_workers collate_fn pin_memory drop_last timeout".split()
+)
 
 
 @pytest.mark.parametrize("number", range(1, len(POSITIONS)))
@@ -424,7 +451,7 @@ PAIRS: dict[str, tuple[str, set[tuple[object, object]]]] = {
     "conditional on the number": (
         "p = argparse.ArgumentParser()\np.add_argument('--n', type=int, default=0)\nn = p.parse_args().n\n"
         "DataLoader(ds, num_workers=n, prefetch_factor=4 if n > 0 else None)",
-        {(0, None)},
+        {(0, None), ("?", None), ("?", 4)},
     ),
     "one name": (
         "if flag:\n    n = 4\nelse:\n    n = 0\nDataLoader(ds, num_workers=n, prefetch_factor=2 if n else None)",
@@ -492,7 +519,7 @@ PAIRS: dict[str, tuple[str, set[tuple[object, object]]]] = {
 }
 
 
-@pytest.mark.parametrize(("text", "expected"), PAIRS.values(), ids=PAIRS)
+@pytest.mark.parametrize(("text", "expected"), cases(PAIRS, UNCORRELATED))
 def test_options_of_one_world(text: str, expected: set[tuple[object, object]], tmp_path: Path) -> None:
     loader = only(project(tmp_path, text))
     assert together(loader, "num_workers", "prefetch_factor") == expected
@@ -506,7 +533,7 @@ CUDA = {
 }
 
 
-@pytest.mark.parametrize("condition", CUDA.values(), ids=CUDA)
+@pytest.mark.parametrize(("condition",), cases({name: (text,) for name, text in CUDA.items()}, UNCORRELATED))
 def test_pinned_only_with_cuda(condition: str, tmp_path: Path) -> None:
     text = (
         "device = torch.device('cuda' if torch.cuda.is_available() else 'cpu')\n"
@@ -522,14 +549,7 @@ def test_pinned_only_with_cuda(condition: str, tmp_path: Path) -> None:
     assert found == {(True, 4), (False, 0)}
 
 
-def together_with(loader: object, world: object) -> set[object]:
-    from snippets import word
-
-    from dlcheck.model.loaders import Loader
-    from dlcheck.model.worlds import World
-
-    assert isinstance(loader, Loader)
-    assert isinstance(world, World)
+def together_with(loader: Loader, world: World) -> set[object]:
     return {word(alt.value) for alt in loader.option("num_workers") if world.merge(alt.world) is not None}
 
 
