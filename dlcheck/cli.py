@@ -33,6 +33,9 @@ class Fault(click.ClickException):
 
 def main() -> None:
     """The program ``dlcheck``."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by whoever started us
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 -- for as long as the process lives
     for stream in (sys.stdout, sys.stderr):
         # A path or a message that the terminal's encoding lacks must not stop a report.
         if hasattr(stream, "reconfigure"):
@@ -55,9 +58,22 @@ def _status() -> int:
         return 130
     except BrokenPipeError:
         # Whoever read our output has seen enough; the interpreter's own flush at exit must not complain either.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _discard_output()
         return 141
+    except OSError as error:  # the disk that standard output goes to is full, the current folder is gone
+        complain(f"error: {error.filename + ': ' if error.filename else ''}{error.strerror or error}")
+        _discard_output()
+        return 2
+    except Exception as error:  # noqa: BLE001 -- a fault of our own exits with 2, never with what means a finding
+        from dlcheck.engine import internal_error
+
+        complain(f"error: {internal_error(error)}")
+        return 2
     return int(status)
+
+
+def _discard_output() -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def say(text: str, *, end: str = "\n") -> None:
@@ -241,6 +257,8 @@ def _stdin(paths: tuple[str, ...], name: str | None) -> tuple[tuple[str, bytes] 
         if name is not None:
             raise click.UsageError("--stdin-filename goes with `-`")
         return None, paths or (".",)
+    if sys.stdin is None:
+        raise Fault("standard input is closed")
     return (name or "-", sys.stdin.buffer.read()), paths
 
 

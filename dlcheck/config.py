@@ -370,7 +370,7 @@ class Declared(NamedTuple):
 
 
 _NOTHING = Declared(None, None, "", "not declared")
-_CLAUSE = re.compile(r"(===|==|~=|>=|<=|!=|>|<|\^|~|=)?\s*v?(\d+(?:\.\d+)*)(\.\*|\.x)?")
+_CLAUSE = re.compile(r"(===|==|~=|>=|<=|!=|>|<|\^|~|=)?\s*v?(\d{1,9}(?:\.\d{1,9})*)(?!\d)(\.\*|\.x)?")
 _TORCH = re.compile(r"torch\s*(?:\[[^\]]*\])?\s*\(?\s*((?:[<>=!~^][^;#\"'@\n)]*)?)(?![\w.-])", re.IGNORECASE)
 # The last minor version of a major one, where it is history: what "below 2" allows.
 _LAST_MINORS = {("torch", 1): 13, ("python", 2): 7}

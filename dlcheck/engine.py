@@ -277,6 +277,11 @@ def _lowered(finding: Finding) -> Finding:
 
 
 def _internal(path: str, error: Exception) -> ReportError:
+    return ReportError(path, 0, internal_error(error))
+
+
+def internal_error(error: Exception) -> str:
+    """Words for a fault of our own."""
     import traceback
 
     frames = traceback.extract_tb(error.__traceback__)
@@ -286,7 +291,7 @@ def _internal(path: str, error: Exception) -> ReportError:
         message += "\n" + "".join(traceback.format_exception(error)).rstrip()
     else:
         message += " (DLCHECK_DEBUG=1 shows the traceback)"
-    return ReportError(path, 0, message)
+    return message
 
 
 def exceeds(findings: Iterable[Finding], config: Config) -> bool:

@@ -59,6 +59,8 @@ def _code_cells(text: str) -> list[str]:
         raise NotebookError(error.lineno, f"not a notebook: {error.msg}") from None
     except RecursionError:
         raise NotebookError(1, "not a notebook: nested too deeply") from None
+    except ValueError:  # Python reads no integer of more than 4300 digits
+        raise NotebookError(1, "not a notebook: a number of too many digits") from None
     if not isinstance(document, dict):
         raise NotebookError(1, "not a notebook: no JSON object")
     cells = document.get("cells")

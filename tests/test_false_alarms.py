@@ -157,6 +157,54 @@ def test_false_alarm_stays_away(name: str, tmp_path: Path, monkeypatch: pytest.M
     assert [finding.message for finding in report.findings if finding.code in codes] == []
 
 
+def test_a_loop_in_a_helper_of_another_file_is_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "helpers.py").write_text("def log(batches):\n    for batch in batches:\n        yield batch\n")
+    (tmp_path / "train.py").write_text(
+        """
+import helpers
+from torch.utils.data import DataLoader, DistributedSampler
+
+def main(net, dataset):
+    sampler = DistributedSampler(dataset)
+    loader = DataLoader(dataset, sampler=sampler, num_workers=4)
+    for epoch in range(10):
+        for images in helpers.log(loader):
+            net(images).backward()
+"""
+    )
+    monkeypatch.chdir(tmp_path)
+    found = {finding.code for finding in engine.check(["."], Config()).findings}
+    assert found == {"DLC202", "DLC410"}
+
+
+def test_labels_beside_samples_read_through_a_handle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "train.py").write_text(
+        """
+import json
+import h5py
+from torch.utils.data import DataLoader, Dataset
+
+class Captions(Dataset):
+    def __init__(self, path, captions):
+        self.file = h5py.File(path, "r")
+        self.images = self.file["images"]
+        with open(captions) as lines:
+            self.captions = json.load(lines)
+    def __len__(self):
+        return len(self.captions)
+    def __getitem__(self, index):
+        return self.images[index], self.captions[index]
+
+def main(net):
+    loader = DataLoader(Captions("a.h5", "a.json"), num_workers=4, persistent_workers=True)
+    for images, captions in loader:
+        net(images, captions).backward()
+"""
+    )
+    monkeypatch.chdir(tmp_path)
+    assert [finding.code for finding in engine.check(["."], Config()).findings] == ["DLC304"]
+
+
 def test_an_unknown_setting_does_not_hide_what_follows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "train.py").write_text(
         """

@@ -48,8 +48,9 @@ def missing_set_epoch(loader: Loader) -> Iterator[Finding]:
     for sampler in distributed_samplers(loader):
         if sampler.has_set_epoch():
             continue
-        for loop in loader.loops:
-            if not loop.direct or loop.framework or not loop.trains() or not loop.repeated_by():
+        training = any(loop.trains() for loop in loader.loops)  # the loop, or what consumes the batches it yields
+        for loop in loader.loops if training else ():
+            if not loop.direct or loop.framework or not loop.repeated_by():
                 continue
             if joint([loop.world], [sampler.world], loader.worlds()):
                 yield finding(

@@ -11,6 +11,8 @@ import ast
 import io
 import tokenize
 import warnings
+from collections.abc import Iterable
+from itertools import accumulate
 
 from dlcheck.facts import Unreadable
 
@@ -18,6 +20,8 @@ MAX_EXPRESSION_DEPTH = 150
 MAX_STATEMENT_DEPTH = 400  # a chain of elif nests, too
 MAX_CHAIN = 300
 MAX_BRACKETS = 100
+MAX_OPERANDS = 2000  # of one ``and`` or ``or``: flat in CPython's tree, but nested in libcst's
+MAX_PATTERN_WEIGHT = 18  # libcst's time for a pattern doubles with each bracket, and more so with a brace
 
 
 def refuse_hazards(text: str) -> None:
@@ -32,7 +36,8 @@ def refuse_hazards(text: str) -> None:
     except (RecursionError, MemoryError):
         raise Unreadable(1, 1, "nested too deeply to be parsed") from None
     else:
-        _refuse_deep_tree(tree)
+        if _refuse_deep_tree(tree):
+            _refuse_deep_patterns(text)
 
 
 def _parse(text: str) -> ast.AST:
@@ -41,12 +46,17 @@ def _parse(text: str) -> ast.AST:
         return compile(text, "<source>", "exec", ast.PyCF_ONLY_AST)
 
 
-def _refuse_deep_tree(tree: ast.AST) -> None:
+def _refuse_deep_tree(tree: ast.AST) -> bool:
+    """Whether there are patterns in a tree that is not too deep."""
     statement, expression = ast.stmt, ast.expr
+    patterns = False
     todo: list[tuple[ast.AST, int, int]] = [(tree, 0, 0)]
     while todo:
         node, statements, expressions = todo.pop()
-        if expressions > MAX_EXPRESSION_DEPTH or statements > MAX_STATEMENT_DEPTH:
+        kind = node.__class__
+        patterns = patterns or kind is ast.Match
+        too_long = kind is ast.BoolOp and len(node.values) > MAX_OPERANDS
+        if too_long or expressions > MAX_EXPRESSION_DEPTH or statements > MAX_STATEMENT_DEPTH:
             line, column = getattr(node, "lineno", 1), getattr(node, "col_offset", 0) + 1
             raise Unreadable(line, column, "nested too deeply to be parsed safely")
         for name in node._fields:
@@ -59,6 +69,41 @@ def _refuse_deep_tree(tree: ast.AST) -> None:
                     todo.append((child, statements + 1, 0))
                 elif isinstance(child, ast.AST) and child._fields:
                     todo.append((child, statements, expressions))
+    return patterns
+
+
+def _refuse_deep_patterns(text: str) -> None:
+    try:
+        deep = _deep_pattern(tokenize.generate_tokens(io.StringIO(text).readline))
+    except (tokenize.TokenError, SyntaxError, ValueError):
+        return  # CPython's parser has read it; only its tokenizer for programs does not
+    if deep is not None:
+        raise Unreadable(deep.start[0], deep.start[1] + 1, "a pattern nested too deeply to be parsed safely")
+
+
+def _deep_pattern(tokens: Iterable[tokenize.TokenInfo]) -> tokenize.TokenInfo | None:
+    """The first bracket that is too deep in what follows ``case`` at the start of a statement."""
+    weights: list[int] = []
+    start, inside = True, False
+    for token in tokens:
+        if token.type in _BETWEEN:
+            start, inside = True, False
+            weights.clear()
+        elif start and token.type not in (tokenize.COMMENT, tokenize.NL):
+            start, inside = False, token.string == "case"
+        elif inside and token.type == tokenize.OP:
+            if token.string in "([{":
+                weights.append(3 if token.string == "{" else 1)
+                if sum(weights) > MAX_PATTERN_WEIGHT:
+                    return token
+            elif token.string in ")]}" and weights:
+                weights.pop()
+            elif token.string == ":" and not weights:
+                inside = False
+    return None
+
+
+_BETWEEN = (tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT)
 
 
 def _refuse_unless_newer_syntax(text: str, error: SyntaxError) -> None:
@@ -67,11 +112,13 @@ def _refuse_unless_newer_syntax(text: str, error: SyntaxError) -> None:
     libcst decides then, unless the tokens themselves look dangerous or do not even scan.
     """
     refused = Unreadable(error.lineno or 1, max(error.offset or 1, 1), error.msg)
+    if error.msg.startswith(("(unicode error)", "(value error)")):  # a string that no Python can read
+        raise refused from None
     try:
         tokens = list(tokenize.generate_tokens(io.StringIO(text).readline))
     except (tokenize.TokenError, SyntaxError, IndentationError, ValueError):
         raise refused from None
-    if _has_hazardous_tokens(tokens):
+    if _has_hazardous_tokens(tokens) or _deep_pattern(tokens) is not None:
         raise refused from None
     _probe(text, refused)
 
@@ -82,6 +129,8 @@ def _has_hazardous_tokens(tokens: list[tokenize.TokenInfo]) -> bool:
     for token in tokens:
         if token.type == tokenize.NEWLINE:
             chains[-1] = 0
+        elif token.type == tokenize.STRING and _braces(token.string) > MAX_BRACKETS:
+            return True
         elif token.type == tokenize.NAME and token.string == "elif":
             elifs += 1
         elif token.type == tokenize.OP:
@@ -98,6 +147,14 @@ def _has_hazardous_tokens(tokens: list[tokenize.TokenInfo]) -> bool:
         if len(chains) > MAX_BRACKETS or chains[-1] > MAX_CHAIN or elifs > MAX_STATEMENT_DEPTH:
             return True
     return False
+
+
+def _braces(string: str) -> int:
+    """How deep braces nest in an f-string that is one token, as before Python 3.12."""
+    if "f" not in string[: string.find(string[-1])].lower():
+        return 0
+    depths = accumulate((character == "{") - (character == "}") for character in string)
+    return max(depths, default=0)
 
 
 def _probe(text: str, refused: Unreadable) -> None:

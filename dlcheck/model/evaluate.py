@@ -611,9 +611,21 @@ def _sequence(ev: Evaluator, expr: forms.Sequence, point: Point) -> list[Alt]:
 
 def _dict(ev: Evaluator, expr: forms.Dict, point: Point) -> list[Alt]:
     alts: list[Alt] = [Alt(Mapping(()), ANY)]
+    known: list[tuple[object, Thunk]] = []
     for entry in expr.entries:
-        alts = normal(ev.bind(alts, partial(_with_entry, ev, entry, point)))
-    return alts
+        if isinstance(entry.key, forms.Const):  # all at once: a table may have thousands
+            known.append((entry.key.value, Thunk(entry.value, point)))
+            continue
+        alts = normal(ev.bind(_with_known(alts, known), partial(_with_entry, ev, entry, point)))
+        known = []
+    return _with_known(alts, known)
+
+
+def _with_known(alts: list[Alt], known: list[tuple[object, Thunk]]) -> list[Alt]:
+    return [
+        Alt(Mapping((*old.entries, *known), old.open) if isinstance(old, Mapping) else old, world)
+        for old, world in alts
+    ]
 
 
 def _with_entry(ev: Evaluator, entry: forms.Entry, point: Point, old: Value) -> list[Alt]:

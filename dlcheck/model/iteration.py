@@ -177,6 +177,11 @@ def _iterated_instance(ev: Evaluator, value: Instance, key: Hashable) -> list[Al
     frame = ev.frame(method, self_=value)
     if method.function.is_generator:
         return _yielded(ev, frame, key)
+    # What an ``__iter__`` returns may be the object again, wrapped: the evaluator ends that.
+    return ev.remember(("iterated", frame, key), lambda: _iterated_by(ev, value, frame, key))
+
+
+def _iterated_by(ev: Evaluator, value: Instance, frame: Frame, key: Hashable) -> list[Alt]:
     step = ev.project.method(value.cls, "__next__")
     from dlcheck.model import calling
 

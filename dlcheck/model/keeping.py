@@ -201,7 +201,21 @@ def kept_data(dataset: DatasetClass) -> list[Kept]:
     """The data that the constructor reads whole; empty where samples are read one by one later."""
     if any(_reads_a_file(call.path) for call in dataset.worker_code.calls):
         return []  # what the constructor read is a manifest
+    if _reads_through_handle(dataset):
+        return []
     return [*_bulk(dataset), *_in_loops(dataset)]
+
+
+def _reads_through_handle(dataset: DatasetClass) -> bool:
+    """Whether samples are read one by one through a handle that the constructor opened."""
+    ev = dataset.project.evaluator
+    return any(
+        _handle_kind(ev, made) is not None and dataset.worker_code.reads_attribute(dataset.cls, store.target.name)
+        for store, frame in _kept_stores(dataset)
+        if store.value is not None and not isinstance(store.link.stmt, forms.With)
+        for value in ev.values(store.value, Point(frame, store.link))
+        for made, _ in _made_inside(ev, value)
+    )
 
 
 def _reads_a_file(path: str) -> bool:
@@ -364,9 +378,14 @@ _KEEPING_METHODS = frozenset({"append", "extend", "add", "update", "insert"})
 def _keeps(link: Link, names: set[str], read: forms.Call) -> bool:
     """``list.append(data)``, ``d[key] = data``."""
     stmt = link.stmt
-    call = stmt.value if isinstance(stmt, forms.Do) else None
-    if isinstance(call, forms.Call) and isinstance(call.func, forms.Attr) and call.func.name in _KEEPING_METHODS:
-        return any(_holds(arg.value, names, read) for arg in call.args)
+    if isinstance(stmt, forms.Do):
+        done = stmt.value.items if isinstance(stmt.value, forms.Sequence) else (stmt.value,)
+        return any(
+            isinstance(call, forms.Call)
+            and last_name(call.func) in _KEEPING_METHODS
+            and any(_holds(arg.value, names, read) for arg in call.args)
+            for call in done
+        )
     if isinstance(stmt, forms.Assign) and any(isinstance(target, forms.Sub) for target in stmt.targets):
         return _holds(stmt.value, names, read)
     if isinstance(stmt, forms.AugAssign):

@@ -198,7 +198,7 @@ class Project:
 
     def find_file(self, importer: Module, name: str, level: int) -> str | None:
         """The project's file that an import in ``importer`` means; nothing is read."""
-        key = (os.path.dirname(importer.source.file), name, level)
+        key = (importer.source.file, name, level)
         if key not in self._import_files:
             folders = self._import_folders(importer, name, level)
             found = (file for folder in folders if (file := self._file_in(folder, name)) is not None)
@@ -219,11 +219,21 @@ class Project:
         while folder != root and len(folder) > len(root) and len(above) < 12:
             folder = os.path.dirname(folder)
             above.append(folder)
+        yield from self._added_folders(importer)
         # A script finds its neighbours first; a module of a package does not see them by plain names.
         in_package = self.workspace.exists(os.path.join(above[0], "__init__.py"))
         yield from reversed(above) if in_package else above
         for extra in ("src", "lib"):
             yield os.path.join(root, extra)
+
+    def _added_folders(self, importer: Module) -> Iterator[str]:
+        """The folders that a module puts on ``sys.path`` by their literal names."""
+        for site in importer.calls:
+            call = site.expr
+            if isinstance(call, forms.Call) and dotted(call.func) in ("sys.path.append", "sys.path.insert") and call.args:
+                value = call.args[-1].value
+                if isinstance(value, forms.Const) and isinstance(value.value, str):
+                    yield os.path.normpath(os.path.join(os.path.dirname(importer.source.file), value.value))
 
     def _file_in(self, folder: str, name: str) -> str | None:
         base = os.path.join(folder, *name.split(".")) if name else folder
@@ -631,10 +641,15 @@ class Project:
         """The loops over loaders."""
         self._read_users()
         found = list(batch_loops(self))
-        for link in dict.fromkeys(loop.link for loop in found):
-            for site in link.scope.module.calls_in(link):
-                for _ in called_scopes(self, site):
-                    pass  # a helper that moves the batch is read in passing
+        for _ in range(2):
+            read = len(self.loaded())
+            for link in dict.fromkeys(loop.link for loop in found):
+                for site in link.scope.module.calls_in(link):
+                    for _scope in called_scopes(self, site):
+                        pass  # a helper that moves the batch, or yields it, is read in passing
+            if len(self.loaded()) == read:
+                break
+            found = list(batch_loops(self))
         return found
 
     def _read_users(self) -> None:

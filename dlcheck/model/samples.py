@@ -75,7 +75,8 @@ def _own_costs(alt: DatasetAlt) -> Iterator[Cost]:
         return
     for call in code.calls:
         what = _work(call)
-        if what and code.depends_on_sample(call):
+        # One file of many samples: the path is the same, what is read of it is not.
+        if what and (call.path == "h5py.File" or code.depends_on_sample(call)):
             both = alt.world.merge(call.world)
             if both is not None:
                 yield Cost(dataset.name, what, (call.site.module, call.call.at), both)
