@@ -88,6 +88,14 @@ HOSTILE: dict[str, str] = {
     "newer: conditionals": "'type A = ' + 'a if b else ' * 5000 + 'c'",
     "newer: lambdas": "'type A = ' + 'lambda: ' * 3000 + 'a'",
     "newer: strings": r"""'type A = ' + '"a" ' * 5000""",
+    "newer: lambdas of arguments": "'type A = ' + 'lambda a, b: ' * 3000 + 'a'",
+    "longer strings": r"""'x = ' + '"a" ' * 50_000""",
+    "longer comprehension": "'x = [a ' + 'for a in b ' * 20_000 + ']'",
+    "longer import": "'import ' + 'a.' * 50_000 + 'a'",
+    "longer import from": "'from ' + 'a.' * 50_000 + 'a import b'",
+    "longer or pattern": r"'match x:\n case ' + ' | '.join(['1'] * 20_000) + ': pass'",
+    "mixed chain": "'x = ' + 'a and b or ' * 3000 + 'c'",
+    "comparison of calls": "'x = ' + ' < '.join(['f(a)'] * 5000)",
     "newer: in": "'type A = ' + ' in '.join(['a'] * 5000)",
     "newer: for": "'type A = [a ' + 'for a in b ' * 2000 + ']'",
     "newer: blocks": r"'type A = a\n' + ''.join(' ' * i + 'if a:\n' for i in range(99)) + ' ' * 99 + 'b'",
@@ -98,29 +106,27 @@ READER = """
 import time
 from dlcheck.facts import Unreadable, extract
 from dlcheck.source import Source
-text = {text}
-began = time.process_time()
-try:
-    extract(Source("a.py", "a.py", text))
-    print("read")
-except Unreadable as error:
-    assert error.line >= 1 and error.column >= 1 and error.message, error
-    print("refused")
-print(time.process_time() - began)
+for name, expression in {texts}.items():
+    print(name, flush=True)  # the last word of a process that crashes
+    text = eval(expression)
+    began = time.process_time()
+    try:
+        extract(Source("a.py", "a.py", text))
+    except Unreadable as error:
+        assert error.line >= 1 and error.column >= 1 and error.message, error
+    seconds = time.process_time() - began
+    assert seconds < 15, (name, seconds)
+print("all")
 """
-
-ENOUGH_SECONDS = 15.0
+SHARES = 4
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
-def test_hostile_text_is_read_or_refused(text: str) -> None:
-    script = READER.format(text=text)
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 0, (done.returncode, done.stderr[-2000:])
-    outcome, seconds = done.stdout.split()
-    assert outcome in ("read", "refused")
-    assert float(seconds) < ENOUGH_SECONDS
+@pytest.mark.parametrize("share", range(SHARES))
+def test_hostile_text_is_read_or_refused(share: int) -> None:
+    script = READER.format(texts=dict(list(HOSTILE.items())[share::SHARES]))
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=300, check=False)
+    assert (done.returncode, done.stdout.split("\n")[-2]) == (0, "all"), done.stderr[-2000:]
 
 
 REFUSED = (
@@ -150,7 +156,7 @@ def test_what_is_only_long_is_read(name: str) -> None:
         ("a = 1\nprint 1\n", 2, {1, 7}),
         ("a = 1\nb = (\n", 2, {5}),
         ("é = 1\né é\n", 2, {1, 3}),
-        ("a\n\nb = 1\0\n", 3, {1, 6}),
+        ("a\n\nb = 1\0\n", 3, {6}),
         ("if a:\nb\n", 2, {1}),
     ],
 )
@@ -184,9 +190,80 @@ def test_bytes_that_are_no_text_are_refused(data: bytes) -> None:
         to_source("a.py", data)
 
 
-WORDS = """a b 1 1.5e3 'x' f'{a}' b'x' ( ) [ ] { } , : ; = == + - * ** / // @ . ... -> := # if else elif for in while def
-class return yield await async lambda import from as with try except finally raise match case _ not and or is global del
-pass break type None True é 😀 ' \"\"\" ! $ ?""".split()
+WORDS = [
+    "a",
+    "b",
+    "1",
+    "1.5e3",
+    "'x'",
+    "f'{a}'",
+    "b'x'",
+    "(",
+    ")",
+    "[",
+    "]",
+    "{",
+    "}",
+    ",",
+    ":",
+    ";",
+    "=",
+    "==",
+    "+",
+    "-",
+    "*",
+    "**",
+    "/",
+    "//",
+    "@",
+    ".",
+    "...",
+    "->",
+    ":=",
+    "#",
+    "if",
+    "else",
+    "elif",
+    "for",
+    "in",
+    "while",
+    "def",
+    "class",
+    "return",
+    "yield",
+    "await",
+    "async",
+    "lambda",
+    "import",
+    "from",
+    "as",
+    "with",
+    "try",
+    "except",
+    "finally",
+    "raise",
+    "match",
+    "case",
+    "_",
+    "not",
+    "and",
+    "or",
+    "is",
+    "global",
+    "del",
+    "pass",
+    "break",
+    "type",
+    "None",
+    "True",
+    "é",
+    "😀",
+    "'",
+    '"""',
+    "!",
+    "$",
+    "?",
+]
 TOKENS = st.sampled_from(
     [*WORDS, " ", "    ", "\n    ", "\n", "\r\n", "\r", "\x0c", "\t", "\\\n", "\0", "\ud800", "\u2028"]
 )
@@ -198,9 +275,9 @@ TEXTS = st.lists(TOKENS, max_size=30)
 def test_any_text_is_read_or_refused(text: str) -> None:
     try:
         facts = read(text)
-    except Unreadable as error:
-        assert error.line >= 1
-        assert error.column >= 1
+    except Unreadable as refused:
+        error = refused
+        assert min(error.line, error.column) >= 1
     else:
         spans = list(zip(facts.spans[::2], facts.spans[1::2], strict=True))
         assert all(0 <= start <= end <= len(text) for start, end in spans)

@@ -20,19 +20,26 @@ MAX_EXPRESSION_DEPTH = 150
 MAX_STATEMENT_DEPTH = 400  # a chain of elif nests, too
 MAX_CHAIN = 300
 MAX_BRACKETS = 100
-MAX_OPERANDS = 2000  # of one ``and`` or ``or``: flat in CPython's tree, but nested in libcst's
+MAX_OPERANDS = (
+    2000  # of one ``and`` or ``or``, names of one dotted name: flat in CPython's tree, but nested in libcst's
+)
 MAX_PATTERN_WEIGHT = 18  # libcst's time for a pattern doubles with each bracket, and more so with a brace
 
 
 def refuse_hazards(text: str) -> None:
     """Raise Unreadable for text that is not Python or that libcst must not see."""
+    null = text.find("\0")
+    if null >= 0:  # which CPython places nowhere
+        before = text[:null]
+        column = null - max(before.rfind("\n"), before.rfind("\r"))
+        line = before.count("\n") + before.count("\r") - before.count("\r\n") + 1
+        raise Unreadable(line, column, "source code cannot contain null bytes")
     try:
         tree = _parse(text)
     except SyntaxError as error:
         _refuse_unless_newer_syntax(text, error)
     except (ValueError, UnicodeError) as error:
-        line = text.count("\n", 0, max(text.find("\0"), 0)) + 1
-        raise Unreadable(line, 1, str(error)) from None
+        raise Unreadable(1, 1, str(error)) from None
     except (RecursionError, MemoryError):
         raise Unreadable(1, 1, "nested too deeply to be parsed") from None
     else:
@@ -46,6 +53,15 @@ def _parse(text: str) -> ast.AST:
         return compile(text, "<source>", "exec", ast.PyCF_ONLY_AST)
 
 
+def _operands(node: ast.AST) -> int:
+    """How many operands or names libcst nests where CPython's tree is flat."""
+    if isinstance(node, ast.BoolOp):
+        return len(node.values)
+    if isinstance(node, ast.alias):
+        return node.name.count(".")
+    return (node.module or "").count(".") if isinstance(node, ast.ImportFrom) else 0
+
+
 def _refuse_deep_tree(tree: ast.AST) -> bool:
     """Whether there are patterns in a tree that is not too deep."""
     statement, expression = ast.stmt, ast.expr
@@ -55,7 +71,7 @@ def _refuse_deep_tree(tree: ast.AST) -> bool:
         node, statements, expressions = todo.pop()
         kind = node.__class__
         patterns = patterns or kind is ast.Match
-        too_long = kind is ast.BoolOp and len(node.values) > MAX_OPERANDS
+        too_long = _operands(node) > MAX_OPERANDS
         if too_long or expressions > MAX_EXPRESSION_DEPTH or statements > MAX_STATEMENT_DEPTH:
             line, column = getattr(node, "lineno", 1), getattr(node, "col_offset", 0) + 1
             raise Unreadable(line, column, "nested too deeply to be parsed safely")
@@ -123,16 +139,22 @@ def _refuse_unless_newer_syntax(text: str, error: SyntaxError) -> None:
     _probe(text, refused)
 
 
+# Words that nest what follows them as operators do.
+_NESTING = frozenset({"and", "await", "else", "for", "if", "in", "is", "not", "or"})
+
+
 def _has_hazardous_tokens(tokens: list[tokenize.TokenInfo]) -> bool:
     chains = [0]
-    elifs = 0
+    elifs = lambdas = 0
     for token in tokens:
         if token.type == tokenize.NEWLINE:
-            chains[-1] = 0
+            chains[-1] = lambdas = 0
         elif token.type == tokenize.STRING and _braces(token.string) > MAX_BRACKETS:
             return True
-        elif token.type == tokenize.NAME and token.string == "elif":
-            elifs += 1
+        elif token.type == tokenize.NAME:
+            elifs += token.string == "elif"
+            lambdas += token.string == "lambda"  # their own commas and colons end no chain
+            chains[-1] += token.string in _NESTING
         elif token.type == tokenize.OP:
             if token.string in "([{":
                 chains[-1] += 1
@@ -144,7 +166,7 @@ def _has_hazardous_tokens(tokens: list[tokenize.TokenInfo]) -> bool:
                 chains[-1] = 0
             else:
                 chains[-1] += 1
-        if len(chains) > MAX_BRACKETS or chains[-1] > MAX_CHAIN or elifs > MAX_STATEMENT_DEPTH:
+        if len(chains) > MAX_BRACKETS or max(chains[-1], lambdas) > MAX_CHAIN or elifs > MAX_STATEMENT_DEPTH:
             return True
     return False
 

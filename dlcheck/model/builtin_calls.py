@@ -67,7 +67,9 @@ _RECEIVERS = (Mapping, Many, Batch, Moved, Pinned, LoaderRef, Managed, Iterating
 
 
 # Methods of a torch.nn.Module that return the module itself.
-_FLUENT = frozenset({"to", "cuda", "cpu", "train", "eval", "float", "double", "half", "bfloat16", "requires_grad_", "apply"})
+_FLUENT = frozenset(
+    {"to", "cuda", "cpu", "train", "eval", "float", "double", "half", "bfloat16", "requires_grad_", "apply"}
+)
 
 
 def _is_plain_module(ev: Evaluator, value: Value, method: str) -> bool:

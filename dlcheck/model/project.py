@@ -68,14 +68,17 @@ def _passes_arguments_on(decorator: Scope) -> bool:
 def _is_test(module: Module) -> bool:
     """Whether a module is a test, by its name or folder."""
     *folders, name = module.name.split(".")
-    return name.startswith("test_") or name.endswith("_test") or name == "conftest" or not {"test", "tests"}.isdisjoint(folders)
+    return (
+        name.startswith("test_")
+        or name.endswith("_test")
+        or name == "conftest"
+        or not {"test", "tests"}.isdisjoint(folders)
+    )
 
 
 def _is_super(func: forms.Expr) -> bool:
     """``super().step``: this very method of a base, whatever the object."""
-    return (
-        isinstance(func, forms.Attr) and isinstance(func.value, forms.Call) and last_name(func.value.func) == "super"
-    )
+    return isinstance(func, forms.Attr) and isinstance(func.value, forms.Call) and last_name(func.value.func) == "super"
 
 
 def _offered_by(site: Site) -> set[str]:
@@ -230,7 +233,11 @@ class Project:
         """The folders that a module puts on ``sys.path`` by their literal names."""
         for site in importer.calls:
             call = site.expr
-            if isinstance(call, forms.Call) and dotted(call.func) in ("sys.path.append", "sys.path.insert") and call.args:
+            if (
+                isinstance(call, forms.Call)
+                and dotted(call.func) in ("sys.path.append", "sys.path.insert")
+                and call.args
+            ):
                 value = call.args[-1].value
                 if isinstance(value, forms.Const) and isinstance(value.value, str):
                     yield os.path.normpath(os.path.join(os.path.dirname(importer.source.file), value.value))

@@ -104,13 +104,17 @@ WORKERS: dict[str, tuple[Files, set[object]]] = {
     "constant of a class": ("class Cfg:\n    workers = 4\nDataLoader(ds, num_workers=Cfg.workers)", {4}),
     "constant of an object": ("class Cfg:\n    workers = 4\ncfg = Cfg()\nDataLoader(ds, num_workers=cfg.workers)", {4}),
     "set by __init__": (
-        "class Cfg:\n    def __init__(self, workers=3):\n        self.workers = workers\ncfg = Cfg()\n"
-        "DataLoader(ds, num_workers=cfg.workers)",
+        (
+            "class Cfg:\n    def __init__(self, workers=3):\n        self.workers = workers\ncfg = Cfg()\n"
+            "DataLoader(ds, num_workers=cfg.workers)"
+        ),
         {3},
     ),
     "given to __init__": (
-        "class Cfg:\n    def __init__(self, workers=3):\n        self.workers = workers\ncfg = Cfg(workers=5)\n"
-        "DataLoader(ds, num_workers=cfg.workers)",
+        (
+            "class Cfg:\n    def __init__(self, workers=3):\n        self.workers = workers\ncfg = Cfg(workers=5)\n"
+            "DataLoader(ds, num_workers=cfg.workers)"
+        ),
         {5},
     ),
     "assigned twice": ("n = 1\nn = 4\nDataLoader(ds, num_workers=n)", {4}),
@@ -135,8 +139,10 @@ WORKERS: dict[str, tuple[Files, set[object]]] = {
         {3, 4},
     ),
     "caller of caller": (
-        "def build(ds, workers):\n    return DataLoader(ds, num_workers=workers)\n"
-        "def outer(n):\n    return build(ds, workers=n)\nouter(5)",
+        (
+            "def build(ds, workers):\n    return DataLoader(ds, num_workers=workers)\n"
+            "def outer(n):\n    return build(ds, workers=n)\nouter(5)"
+        ),
         {5},
     ),
     "passed on by **kwargs": (
@@ -144,7 +150,10 @@ WORKERS: dict[str, tuple[Files, set[object]]] = {
         {3},
     ),
     "kwargs with a default": (
-        "def build(ds, **kwargs):\n    kwargs.setdefault('num_workers', 2)\n    return DataLoader(ds, **kwargs)\nbuild(ds)",
+        (
+            "def build(ds, **kwargs):\n    kwargs.setdefault('num_workers', 2)\n"
+            "    return DataLoader(ds, **kwargs)\nbuild(ds)"
+        ),
         {2},
     ),
     "returned": ("def workers():\n    return 4\nDataLoader(ds, num_workers=workers())", {4}),
@@ -153,139 +162,205 @@ WORKERS: dict[str, tuple[Files, set[object]]] = {
         {0, 4},
     ),
     "dataclass": (
-        "from dataclasses import dataclass\n@dataclass\nclass Cfg:\n    workers: int = 4\ncfg = Cfg()\n"
-        "DataLoader(ds, num_workers=cfg.workers)",
+        (
+            "from dataclasses import dataclass\n@dataclass\nclass Cfg:\n    workers: int = 4\ncfg = Cfg()\n"
+            "DataLoader(ds, num_workers=cfg.workers)"
+        ),
         {4},
     ),
     "dataclass, given": (
-        "from dataclasses import dataclass\n@dataclass\nclass Cfg:\n    workers: int = 4\ncfg = Cfg(workers=2)\n"
-        "DataLoader(ds, num_workers=cfg.workers)",
+        (
+            "from dataclasses import dataclass\n@dataclass\nclass Cfg:\n    workers: int = 4\ncfg = Cfg(workers=2)\n"
+            "DataLoader(ds, num_workers=cfg.workers)"
+        ),
         {2},
     ),
     "dataclass, by position": (
-        "from dataclasses import dataclass\n@dataclass\nclass Cfg:\n    size: int = 1\n    workers: int = 4\ncfg = Cfg(8, 2)\n"
-        "DataLoader(ds, num_workers=cfg.workers)",
+        (
+            "from dataclasses import dataclass\n@dataclass\nclass Cfg:\n"
+            "    size: int = 1\n    workers: int = 4\ncfg = Cfg(8, 2)\n"
+            "DataLoader(ds, num_workers=cfg.workers)"
+        ),
         {2},
     ),
     "dataclass field": (
-        "from dataclasses import dataclass, field\n@dataclass\nclass Cfg:\n    workers: int = field(default=4)\n"
-        "DataLoader(ds, num_workers=Cfg().workers)",
+        (
+            "from dataclasses import dataclass, field\n@dataclass\nclass Cfg:\n    workers: int = field(default=4)\n"
+            "DataLoader(ds, num_workers=Cfg().workers)"
+        ),
         {4},
     ),
     "dataclass parameter": (
-        "from dataclasses import dataclass\n@dataclass\nclass Cfg:\n    workers: int = 4\n"
-        "def build(ds, cfg: Cfg):\n    return DataLoader(ds, num_workers=cfg.workers)",
+        (
+            "from dataclasses import dataclass\n@dataclass\nclass Cfg:\n    workers: int = 4\n"
+            "def build(ds, cfg: Cfg):\n    return DataLoader(ds, num_workers=cfg.workers)"
+        ),
         {4},
     ),
     "argparse": (
-        "p = argparse.ArgumentParser()\np.add_argument('--workers', type=int, default=4)\nargs = p.parse_args()\n"
-        "DataLoader(ds, num_workers=args.workers)",
+        (
+            "p = argparse.ArgumentParser()\np.add_argument('--workers', type=int, default=4)\nargs = p.parse_args()\n"
+            "DataLoader(ds, num_workers=args.workers)"
+        ),
         {4, "?"},
     ),
     "argparse, short first": (
-        "p = argparse.ArgumentParser()\np.add_argument('-j', '--num-workers', type=int, default=4)\nargs = p.parse_args()\n"
-        "DataLoader(ds, num_workers=args.num_workers)",
+        (
+            "p = argparse.ArgumentParser()\n"
+            "p.add_argument('-j', '--num-workers', type=int, default=4)\nargs = p.parse_args()\n"
+            "DataLoader(ds, num_workers=args.num_workers)"
+        ),
         {4, "?"},
     ),
     "argparse dest": (
-        "p = argparse.ArgumentParser()\np.add_argument('-j', dest='workers', type=int, default=4)\nargs = p.parse_args()\n"
-        "DataLoader(ds, num_workers=args.workers)",
+        (
+            "p = argparse.ArgumentParser()\n"
+            "p.add_argument('-j', dest='workers', type=int, default=4)\nargs = p.parse_args()\n"
+            "DataLoader(ds, num_workers=args.workers)"
+        ),
         {4, "?"},
     ),
     "argparse, text default": (
-        "p = argparse.ArgumentParser()\np.add_argument('--workers', type=int, default='4')\nargs = p.parse_args()\n"
-        "DataLoader(ds, num_workers=args.workers)",
+        (
+            "p = argparse.ArgumentParser()\np.add_argument('--workers', type=int, default='4')\nargs = p.parse_args()\n"
+            "DataLoader(ds, num_workers=args.workers)"
+        ),
         {4, "?"},
     ),
     "argparse, text": (
-        "p = argparse.ArgumentParser()\np.add_argument('--workers', default='4')\nargs = p.parse_args()\n"
-        "DataLoader(ds, num_workers=int(args.workers))",
+        (
+            "p = argparse.ArgumentParser()\np.add_argument('--workers', default='4')\nargs = p.parse_args()\n"
+            "DataLoader(ds, num_workers=int(args.workers))"
+        ),
         {4, "?"},
     ),
     "argparse, required": (
-        "p = argparse.ArgumentParser()\np.add_argument('--workers', type=int, required=True)\nargs = p.parse_args()\n"
-        "DataLoader(ds, num_workers=args.workers)",
+        (
+            "p = argparse.ArgumentParser()\n"
+            "p.add_argument('--workers', type=int, required=True)\nargs = p.parse_args()\n"
+            "DataLoader(ds, num_workers=args.workers)"
+        ),
         {"?"},
     ),
     "argparse set_defaults": (
-        "p = argparse.ArgumentParser()\np.add_argument('--workers', type=int)\np.set_defaults(workers=3)\n"
-        "args = p.parse_args()\nDataLoader(ds, num_workers=args.workers)",
+        (
+            "p = argparse.ArgumentParser()\np.add_argument('--workers', type=int)\np.set_defaults(workers=3)\n"
+            "args = p.parse_args()\nDataLoader(ds, num_workers=args.workers)"
+        ),
         {3, "?"},
     ),
     "argparse group": (
-        "p = argparse.ArgumentParser()\ng = p.add_argument_group('data')\ng.add_argument('--workers', type=int, default=4)\n"
-        "args = p.parse_args()\nDataLoader(ds, num_workers=args.workers)",
+        (
+            "p = argparse.ArgumentParser()\ng = p.add_argument_group('data')\n"
+            "g.add_argument('--workers', type=int, default=4)\n"
+            "args = p.parse_args()\nDataLoader(ds, num_workers=args.workers)"
+        ),
         {4, "?"},
     ),
     "argparse in main": (
-        "def main(args):\n    DataLoader(ds, num_workers=args.workers)\n"
-        "if __name__ == '__main__':\n    p = argparse.ArgumentParser()\n    p.add_argument('--workers', type=int, default=4)\n"
-        "    main(p.parse_args())",
+        (
+            "def main(args):\n    DataLoader(ds, num_workers=args.workers)\n"
+            "if __name__ == '__main__':\n    p = argparse.ArgumentParser()\n"
+            "    p.add_argument('--workers', type=int, default=4)\n"
+            "    main(p.parse_args())"
+        ),
         {4, "?"},
     ),
     "argparse in a function": (
-        "def parse():\n    p = argparse.ArgumentParser()\n    p.add_argument('--workers', type=int, default=4)\n"
-        "    return p.parse_args()\ndef main():\n    args = parse()\n    DataLoader(ds, num_workers=args.workers)\nmain()",
+        (
+            "def parse():\n    p = argparse.ArgumentParser()\n    p.add_argument('--workers', type=int, default=4)\n"
+            "    return p.parse_args()\ndef main():\n    args = parse()\n"
+            "    DataLoader(ds, num_workers=args.workers)\nmain()"
+        ),
         {4, "?"},
     ),
     "argparse known": (
-        "p = argparse.ArgumentParser()\np.add_argument('--workers', type=int, default=4)\nargs, rest = p.parse_known_args()\n"
-        "DataLoader(ds, num_workers=args.workers)",
+        (
+            "p = argparse.ArgumentParser()\np.add_argument('--workers', type=int, default=4)\n"
+            "args, rest = p.parse_known_args()\n"
+            "DataLoader(ds, num_workers=args.workers)"
+        ),
         {4, "?"},
     ),
     "argparse vars": (
-        "p = argparse.ArgumentParser()\np.add_argument('--workers', type=int, default=4)\nargs = vars(p.parse_args())\n"
-        "DataLoader(ds, num_workers=args['workers'])",
+        (
+            "p = argparse.ArgumentParser()\n"
+            "p.add_argument('--workers', type=int, default=4)\nargs = vars(p.parse_args())\n"
+            "DataLoader(ds, num_workers=args['workers'])"
+        ),
         {4, "?"},
     ),
     "argparse, arithmetic": (
-        "p = argparse.ArgumentParser()\np.add_argument('--workers', type=int, default=4)\nargs = p.parse_args()\n"
-        "DataLoader(ds, num_workers=args.workers // 2)",
+        (
+            "p = argparse.ArgumentParser()\np.add_argument('--workers', type=int, default=4)\nargs = p.parse_args()\n"
+            "DataLoader(ds, num_workers=args.workers // 2)"
+        ),
         {2, "?"},
     ),
     "argparse, on self": (
-        "class Trainer:\n    def __init__(self, args):\n        self.args = args\n    def build(self):\n"
-        "        return DataLoader(ds, num_workers=self.args.workers)\n"
-        "p = argparse.ArgumentParser()\np.add_argument('--workers', type=int, default=4)\nTrainer(p.parse_args()).build()",
+        (
+            "class Trainer:\n    def __init__(self, args):\n        self.args = args\n    def build(self):\n"
+            "        return DataLoader(ds, num_workers=self.args.workers)\n"
+            "p = argparse.ArgumentParser()\n"
+            "p.add_argument('--workers', type=int, default=4)\nTrainer(p.parse_args()).build()"
+        ),
         {4, "?"},
     ),
     "click": (
-        "import click\n@click.command()\n@click.option('--workers', default=4)\ndef main(workers):\n"
-        "    DataLoader(ds, num_workers=workers)",
+        (
+            "import click\n@click.command()\n@click.option('--workers', default=4)\ndef main(workers):\n"
+            "    DataLoader(ds, num_workers=workers)"
+        ),
         {4, "?"},
     ),
     "click, named": (
-        "import click\n@click.command()\n@click.option('-j', '--jobs', 'workers', default=4)\ndef main(workers):\n"
-        "    DataLoader(ds, num_workers=workers)",
+        (
+            "import click\n@click.command()\n@click.option('-j', '--jobs', 'workers', default=4)\ndef main(workers):\n"
+            "    DataLoader(ds, num_workers=workers)"
+        ),
         {4, "?"},
     ),
     "click argument": (
-        "import click\n@click.command()\n@click.argument('workers', type=int)\ndef main(workers):\n"
-        "    DataLoader(ds, num_workers=workers)",
+        (
+            "import click\n@click.command()\n@click.argument('workers', type=int)\ndef main(workers):\n"
+            "    DataLoader(ds, num_workers=workers)"
+        ),
         {"?"},
     ),
     "typer option": (
-        "import typer\ndef main(workers: int = typer.Option(4, help='w')):\n    DataLoader(ds, num_workers=workers)\n"
-        "typer.run(main)",
+        (
+            "import typer\ndef main(workers: int = typer.Option(4, help='w')):\n"
+            "    DataLoader(ds, num_workers=workers)\n"
+            "typer.run(main)"
+        ),
         {4, "?"},
     ),
     "typer default": (
-        "import typer\napp = typer.Typer()\n@app.command()\ndef main(workers: int = 4):\n    DataLoader(ds, num_workers=workers)",
+        (
+            "import typer\napp = typer.Typer()\n@app.command()\n"
+            "def main(workers: int = 4):\n    DataLoader(ds, num_workers=workers)"
+        ),
         {4, "?"},
     ),
     "typer annotated": (
-        "import typer\nfrom typing import Annotated\napp = typer.Typer()\n@app.command()\n"
-        "def main(workers: Annotated[int, typer.Option(help='w')] = 4):\n    DataLoader(ds, num_workers=workers)",
+        (
+            "import typer\nfrom typing import Annotated\napp = typer.Typer()\n@app.command()\n"
+            "def main(workers: Annotated[int, typer.Option(help='w')] = 4):\n    DataLoader(ds, num_workers=workers)"
+        ),
         {4, "?"},
     ),
     "yacs": (
-        "from yacs.config import CfgNode as CN\n_C = CN()\n_C.DATA = CN()\n_C.DATA.WORKERS = 4\n"
-        "cfg = _C.clone()\nDataLoader(ds, num_workers=cfg.DATA.WORKERS)",
+        (
+            "from yacs.config import CfgNode as CN\n_C = CN()\n_C.DATA = CN()\n_C.DATA.WORKERS = 4\n"
+            "cfg = _C.clone()\nDataLoader(ds, num_workers=cfg.DATA.WORKERS)"
+        ),
         {4, "?"},
     ),
     "OmegaConf": (
-        "from omegaconf import OmegaConf\ncfg = OmegaConf.create({'data': {'workers': 4}})\n"
-        "DataLoader(ds, num_workers=cfg.data.workers)",
+        (
+            "from omegaconf import OmegaConf\ncfg = OmegaConf.create({'data': {'workers': 4}})\n"
+            "DataLoader(ds, num_workers=cfg.data.workers)"
+        ),
         {4},
     ),
     "SimpleNamespace": (
@@ -415,9 +490,18 @@ def test_options_that_are_not_given_are_torch_s_own(tmp_path: Path) -> None:
     assert not any(alt.given for alt in loader.option("batch_size"))
 
 
-POSITIONS = (
-    "dataset batch_size shuffle sampler batch_sampler num_workers collate_fn pin_memory drop_last timeout".split()
-)
+POSITIONS = [
+    "dataset",
+    "batch_size",
+    "shuffle",
+    "sampler",
+    "batch_sampler",
+    "num_workers",
+    "collate_fn",
+    "pin_memory",
+    "drop_last",
+    "timeout",
+]
 
 
 @pytest.mark.parametrize("number", range(1, len(POSITIONS)))
@@ -444,13 +528,17 @@ def test_where_an_option_is_written(tmp_path: Path) -> None:
 
 PAIRS: dict[str, tuple[str, set[tuple[object, object]]]] = {
     "conditional dict": (
-        "cuda = torch.cuda.is_available()\n"
-        "kwargs = {'num_workers': 4, 'prefetch_factor': 2} if cuda else {}\nDataLoader(ds, **kwargs)",
+        (
+            "cuda = torch.cuda.is_available()\n"
+            "kwargs = {'num_workers': 4, 'prefetch_factor': 2} if cuda else {}\nDataLoader(ds, **kwargs)"
+        ),
         {(4, 2), (0, None)},
     ),
     "conditional on the number": (
-        "p = argparse.ArgumentParser()\np.add_argument('--n', type=int, default=0)\nn = p.parse_args().n\n"
-        "DataLoader(ds, num_workers=n, prefetch_factor=4 if n > 0 else None)",
+        (
+            "p = argparse.ArgumentParser()\np.add_argument('--n', type=int, default=0)\nn = p.parse_args().n\n"
+            "DataLoader(ds, num_workers=n, prefetch_factor=4 if n > 0 else None)"
+        ),
         {(0, None), ("?", None), ("?", 4)},
     ),
     "one name": (
@@ -474,7 +562,10 @@ PAIRS: dict[str, tuple[str, set[tuple[object, object]]]] = {
         {(4, 2), (0, None)},
     ),
     "two ifs of one condition": (
-        "n, p = 0, None\nif flag:\n    n = 4\nprint(n)\nif flag:\n    p = 2\nDataLoader(ds, num_workers=n, prefetch_factor=p)",
+        (
+            "n, p = 0, None\nif flag:\n    n = 4\nprint(n)\nif flag:\n"
+            "    p = 2\nDataLoader(ds, num_workers=n, prefetch_factor=p)"
+        ),
         {(4, 2), (0, None)},
     ),
     "two conditions": (
@@ -482,34 +573,49 @@ PAIRS: dict[str, tuple[str, set[tuple[object, object]]]] = {
         {(4, 2), (4, None), (0, 2), (0, None)},
     ),
     "parameter": (
-        "def build(ds, n):\n    return DataLoader(ds, num_workers=n, prefetch_factor=2 if n > 0 else None)\n"
-        "build(ds, 0)\nbuild(ds, 4)",
+        (
+            "def build(ds, n):\n    return DataLoader(ds, num_workers=n, prefetch_factor=2 if n > 0 else None)\n"
+            "build(ds, 0)\nbuild(ds, 4)"
+        ),
         {(4, 2), (0, None)},
     ),
     "callers": (
-        "def build(ds, n, p):\n    return DataLoader(ds, num_workers=n, prefetch_factor=p)\n"
-        "build(ds, 0, None)\nbuild(ds, 4, 2)",
+        (
+            "def build(ds, n, p):\n    return DataLoader(ds, num_workers=n, prefetch_factor=p)\n"
+            "build(ds, 0, None)\nbuild(ds, 4, 2)"
+        ),
         {(4, 2), (0, None)},
     ),
     "a flag of callers": (
-        "def build(ds, train):\n    return DataLoader(ds, num_workers=4 if train else 0, prefetch_factor=2 if train else None)\n"
-        "build(ds, True)\nbuild(ds, False)",
+        (
+            "def build(ds, train):\n"
+            "    return DataLoader(ds, num_workers=4 if train else 0, prefetch_factor=2 if train else None)\n"
+            "build(ds, True)\nbuild(ds, False)"
+        ),
         {(4, 2), (0, None)},
     ),
     "isinstance": (
-        "def build(ds):\n    it = isinstance(ds, IterableDataset)\n"
-        "    return DataLoader(ds, num_workers=0 if it else 4, prefetch_factor=None if isinstance(ds, IterableDataset) else 2)\n"
-        "build(x)",
+        (
+            "def build(ds):\n    it = isinstance(ds, IterableDataset)\n"
+            "    return DataLoader(ds, num_workers=0 if it else 4, "
+            "prefetch_factor=None if isinstance(ds, IterableDataset) else 2)\n"
+            "build(x)"
+        ),
         {(4, 2), (0, None)},
     ),
     "early return": (
-        "def build(ds, n):\n    if n == 0:\n        return None\n    return DataLoader(ds, num_workers=n, prefetch_factor=2)\n"
-        "build(ds, 0)\nbuild(ds, 4)",
+        (
+            "def build(ds, n):\n    if n == 0:\n        return None\n"
+            "    return DataLoader(ds, num_workers=n, prefetch_factor=2)\n"
+            "build(ds, 0)\nbuild(ds, 4)"
+        ),
         {(4, 2)},
     ),
     "elif": (
-        "if a:\n    n, p = 0, None\nelif b:\n    n, p = 2, 3\nelse:\n    n, p = 4, 5\n"
-        "DataLoader(ds, num_workers=n, prefetch_factor=p)",
+        (
+            "if a:\n    n, p = 0, None\nelif b:\n    n, p = 2, 3\nelse:\n    n, p = 4, 5\n"
+            "DataLoader(ds, num_workers=n, prefetch_factor=p)"
+        ),
         {(0, None), (2, 3), (4, 5)},
     ),
     "comparison of a name": (
@@ -533,7 +639,7 @@ CUDA = {
 }
 
 
-@pytest.mark.parametrize(("condition",), cases({name: (text,) for name, text in CUDA.items()}, UNCORRELATED))
+@pytest.mark.parametrize("condition", cases({name: (text,) for name, text in CUDA.items()}, UNCORRELATED))
 def test_pinned_only_with_cuda(condition: str, tmp_path: Path) -> None:
     text = (
         "device = torch.device('cuda' if torch.cuda.is_available() else 'cpu')\n"
