@@ -20,7 +20,13 @@ for epoch in range(3):
         batch = batch.to("cuda")
 """
 GOOD = HEAD + TAIL
-ENOUGH_SECONDS = 10.0
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture(autouse=True)
+def _this_checkout(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.delenv("DLCHECK_OUTPUT_FORMAT", raising=False)
 
 
 def run(folder: Path, *arguments: str, **options: object) -> subprocess.CompletedProcess[str]:
@@ -113,7 +119,7 @@ def test_circles_end(name: str, tmp_path: Path) -> None:
     (tmp_path / "odd.py").write_text(HEAD + CIRCLES[name] + TAIL, encoding="utf-8")
     began = time.monotonic()
     check(tmp_path, "odd.py")
-    assert time.monotonic() - began < 6 * ENOUGH_SECONDS  # a shared machine may be busy; quiet, each takes one or two
+    assert time.monotonic() - began < 60  # a shared machine may be busy; quiet, each takes one or two
 
 
 def test_circular_imports_end(tmp_path: Path) -> None:
