@@ -1,4 +1,4 @@
-"""No file, project or stream breaks a run: no traceback, no hang, the right exit code, the other files still checked."""
+"""No file, project or stream breaks a run: no traceback, no hang, the right exit code, other files still checked."""
 
 from __future__ import annotations
 
@@ -29,10 +29,11 @@ def _this_checkout(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("DLCHECK_OUTPUT_FORMAT", raising=False)
 
 
-def run(folder: Path, *arguments: str, **options: object) -> subprocess.CompletedProcess[str]:
+def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "dlcheck", *arguments]
-    given = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
-    return subprocess.run(command, cwd=folder, text=True, timeout=120, check=False, **given)  # type: ignore[call-overload]
+    return subprocess.run(
+        command, cwd=folder, text=True, timeout=120, check=False, stdin=subprocess.DEVNULL, capture_output=True
+    )
 
 
 def check(folder: Path, name: str) -> subprocess.CompletedProcess[str]:
@@ -56,7 +57,8 @@ class Again:
 for x in Again(): x.cuda()
 for x in Again()()(): x.cuda()
 """,
-    "generator of itself": "def g():\n    yield from g()\n    for x in g(): yield x\nfor x in g(): x.cuda()\nh = (x for x in h)",
+    "generator of itself": "def g():\n    yield from g()\n    for x in g(): yield x\nfor x in g(): x.cuda()\n"
+    "h = (x for x in h)",
     "dict of itself": "d = {**d}\nd = dict(d, **d)\nd.update(d)\nd['a'] = d\nd |= d\nds = DataLoader(d, **d)",
     "function of itself": """
 def make(n=3, **kw):
@@ -79,7 +81,8 @@ class L(L, DataLoader):
 for b in L(B(), num_workers=2, pin_memory=True): b.cuda()
 for b in DataLoader(S(), num_workers=2, pin_memory=True): b.cuda()
 """,
-    "lambdas": "l = lambda l=l: l(l)\ny = lambda f: (lambda x: x(x))(lambda x: f(lambda v: x(x)(v)))\nds = y(lambda s: s)(l(l))",
+    "lambdas": "l = lambda l=l: l(l)\n"
+    "y = lambda f: (lambda x: x(x))(lambda x: f(lambda v: x(x)(v)))\nds = y(lambda s: s)(l(l))",
     "every function calls every other": "\n".join(
         f"def f{i}(x, d):\n    for b in x: b.to(d)\n"
         + "\n".join(f"    f{j}(x, f{j}(d, x))" for j in range(10))
@@ -102,7 +105,7 @@ for b in DataLoader(S(), num_workers=2, pin_memory=True): b.cuda()
     "nested ifs": "".join("  " * i + f"if a{i}:\n" + "  " * (i + 1) + f"n = {i}\n" for i in range(60))
     + "for b in DataLoader(1, num_workers=n, pin_memory=n > 2): b.cuda()",
     "a huge table": "d = {"
-    + ", ".join(f"'k{i}': {i}" for i in range(8000))
+    + ", ".join(f"'k{i}': {i}" for i in range(5000))
     + "}\nds = ["
     + ", ".join(f"d['k{i}']" for i in range(2000))
     + "]\nd = {**d, 'num_workers': 4}\nfor b in DataLoader(ds, **d): b.cuda()",
@@ -239,4 +242,4 @@ def test_interrupt_has_no_traceback(tmp_path: Path) -> None:
         time.sleep(2)  # it waits for its input now
         process.send_signal(signal.SIGINT)
         _, complaint = process.communicate(timeout=30)
-    assert (process.returncode, complaint) == (130, "dlcheck: interrupted\n")
+    assert (process.returncode, complaint.strip()) == (130, "dlcheck: interrupted")  # click adds a line

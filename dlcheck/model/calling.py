@@ -226,15 +226,21 @@ def _extra_positional(names: list[str], args: Arguments) -> Thunk:
     return known(Many("tuple", tuple(thunk for thunk, star in given if not star), open_))
 
 
-def joined(old: Value, other: Value, without: frozenset[str] | set[str] = frozenset()) -> Value:
-    """``{**old, **other}``."""
+def joined(old: Value, other: Value, without: frozenset[str] | set[str] | None = None) -> Value:
+    """``{**old, **other}``.
+
+    With ``without``, names that are left out, the two are arguments of one call: they cannot
+    clash, so that what ``old`` holds stays certain whatever ``other`` may hold.
+    """
     if not isinstance(old, Mapping):
         return old
+    kept = old.entries if without is not None else ()
     if not isinstance(other, Mapping):
-        return Mapping(old.entries, True)
-    new = tuple((name, thunk) for name, thunk in other.entries if name not in without)
+        return Mapping(kept, True)
+    new = tuple((name, thunk) for name, thunk in other.entries if name not in (without or ()))
     names = {name for name, _ in new}
-    return Mapping((*(entry for entry in old.entries if entry[0] not in names), *new), old.open or other.open)
+    before = kept if other.open else old.entries
+    return Mapping((*(entry for entry in before if entry[0] not in names), *new), old.open or other.open)
 
 
 def _default(ev: Evaluator, scope: Scope, name: str, frame: Frame, called: bool = False) -> Thunk:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import operator
 from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Any
@@ -119,8 +120,18 @@ def is_object(value: Value) -> bool:
         is_class = name[:1].isupper() and not name.isupper()
         return is_class or value.path in ("torch.device", "torch.utils.data.random_split")
     if isinstance(value, External):
-        return "()" not in value.path  # an attribute of what a library made may be anything
+        return _is_certain(value.path)
     return isinstance(value, (*_OBJECTS, Many, Mapping))
+
+
+def _is_certain(path: str) -> bool:
+    """Whether a library's name is a module, class or function: a constant, or a name nobody knows, may be false."""
+    root, _, name = path.rpartition(".")
+    if "()" in path or name.isupper():
+        return False
+    if root == "builtins":
+        return hasattr(builtins, name)
+    return path.partition(".")[0] in ("torch", "numpy", "torchvision", "os", "math")
 
 
 def _made_truth(value: Made, where: Hashable) -> Truths:

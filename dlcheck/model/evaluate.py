@@ -600,6 +600,8 @@ def _sub(ev: Evaluator, expr: forms.Sub, point: Point) -> list[Alt]:
 
 
 def _call(ev: Evaluator, expr: forms.Call, point: Point) -> list[Alt]:
+    if dotted(expr.func) == "isinstance":
+        return [Alt(Const(truth), world) for truth, world in conditions.truth(ev, expr, point)]
     return calling.call(ev, expr, point)
 
 

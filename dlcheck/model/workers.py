@@ -23,6 +23,8 @@ from dlcheck.model.values import (
     Generated,
     Instance,
     LambdaFunc,
+    Made,
+    Many,
     Point,
     Value,
 )
@@ -199,6 +201,24 @@ class _Walk:
                 self.add(ev.frame(init, args, site, own), world)
         elif isinstance(value, LambdaFunc):
             self._lambda(value, world)
+        elif isinstance(value, Made) and value.path.rpartition(".")[2] in ("Compose", "Lambda", "Sequential"):
+            self._composed(value, args, world)
+
+    def _composed(self, value: Made, args: calling.Arguments | None, world: World) -> None:
+        """The project's own transforms inside a library's ``Compose([...])``."""
+        for thunk, _ in value.args.positional if value.args is not None else ():
+            for inner, other in self.project.evaluator.force(thunk):
+                both = world.merge(other)
+                if both is None:
+                    continue
+                if isinstance(inner, Many):
+                    for item in inner.items:
+                        for found, third in self.project.evaluator.force(item):
+                            joint = both.merge(third)
+                            if joint is not None:
+                                self.enter(found, args, joint)
+                else:
+                    self.enter(inner, args, both)
 
     def _lambda(self, value: LambdaFunc, world: World) -> None:
         module = value.point.module

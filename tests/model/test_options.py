@@ -21,7 +21,6 @@ def _deep() -> Iterator[None]:
 
 # What the model does not resolve, and why; a case that begins to pass is to be taken out.
 UNRESOLVED = {
-    "dict update by the unknown": "an update by an unknown dict keeps the entries that were known",
     "dict del": "del of an item makes the dict unknown",
     "walrus": "a name bound in the test of an if",
     "dataclass parameter": "a parameter of which only the annotation tells the class",
@@ -30,7 +29,6 @@ UNRESOLVED = {
     "OmegaConf": "OmegaConf.create of a dict",
 }
 UNCORRELATED = {
-    "isinstance": "isinstance() in a variable is another choice than the same isinstance() in place",
     "text of the device": "str(device) is another choice than torch.cuda.is_available()",
 }
 
@@ -122,6 +120,10 @@ WORKERS: dict[str, tuple[Files, set[object]]] = {
     "branch": ("n = 1\nif flag:\n    n = 4\nDataLoader(ds, num_workers=n)", {1, 4}),
     "platform": ("n = 0 if os.name == 'nt' else 4\nDataLoader(ds, num_workers=n)", {0, 4}),
     "conditional": ("DataLoader(ds, num_workers=2 if flag else 4)", {2, 4}),
+    "conditional on what is not there to read": (
+        "from missing import DEBUG\nDataLoader(ds, num_workers=0 if DEBUG else 4)",
+        {0, 4},
+    ),
     "conditional on a constant": ("DEBUG = False\nDataLoader(ds, num_workers=0 if DEBUG else 4)", {4}),
     "min": ("DataLoader(ds, num_workers=min(4, 8))", {4}),
     "max": ("DataLoader(ds, num_workers=max(4, 8))", {8}),
