@@ -204,7 +204,7 @@ class _Walk:
         elif isinstance(value, Made) and value.path.rpartition(".")[2] in ("Compose", "Lambda", "Sequential"):
             self._composed(value, args, world)
 
-    def _composed(self, value: Made, args: calling.Arguments | None, world: World) -> None:
+    def _composed(self, value: Made, args: Arguments | None, world: World) -> None:
         """The project's own transforms inside a library's ``Compose([...])``."""
         for thunk, _ in value.args.positional if value.args is not None else ():
             for inner, other in self.project.evaluator.force(thunk):
