@@ -265,6 +265,10 @@ def left_out(node: ast.AST) -> ast.AST | None:
     return node.msg if isinstance(node, ast.Assert) else None
 
 
+# Patterns, type parameters and aliases are no forms; before 3.12 the places inside f-strings are wrong.
+_NO_FORMS = (ast.JoinedStr, ast.pattern, *(getattr(ast, name, ast.pattern) for name in ("type_param", "TypeAlias")))
+
+
 def judged(text: str) -> dict[type, list[tuple[int, int]]]:
     starts = source(text).starts
     lines = [text[start:end].encode() for start, end in zip(starts, [*starts[1:], len(text)], strict=True)]
@@ -276,8 +280,8 @@ def judged(text: str) -> dict[type, list[tuple[int, int]]]:
     todo: list[ast.AST] = [ast.parse(text)]
     while todo:
         node = todo.pop()
-        if isinstance(node, (ast.JoinedStr, ast.pattern)):
-            continue  # patterns are no forms; before 3.12 their places inside strings are wrong
+        if isinstance(node, _NO_FORMS):
+            continue
         kind = JUDGED.get(type(node))
         if kind is not None:
             assert isinstance(node, (ast.expr, ast.stmt))
