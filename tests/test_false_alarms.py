@@ -8,6 +8,8 @@ import pytest
 
 from dlcheck import engine
 from dlcheck.config import Config
+from dlcheck.facts import extract, forms
+from dlcheck.source import Source
 
 DATASET = """
 from PIL import Image
@@ -40,6 +42,36 @@ def main(net, dataset):
     for epoch in range(10):
         for images in loader:
             net(images.to("cuda", non_blocking=True)).backward()
+""",
+    ),
+    "flag that would make a copy blocking": (
+        {"DLC101"},
+        """
+import argparse
+from torch.utils.data import DataLoader
+
+def main(net, dataset):
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--blocking", action="store_false", dest="non_blocking")
+    args = parser.parse_args()
+    loader = DataLoader(dataset, num_workers=4, persistent_workers=True, pin_memory=True)
+    for epoch in range(10):
+        for images in loader:
+            net(images.to("cuda", non_blocking=args.non_blocking)).backward()
+""",
+    ),
+    "non_blocking in one of several dicts": (
+        {"DLC101", "DLC103"},
+        """
+from torch.utils.data import DataLoader
+
+HOW, WHAT = {"non_blocking": True}, {"copy": False}
+
+def main(net, dataset):
+    loader = DataLoader(dataset, num_workers=4, persistent_workers=True, pin_memory=True)
+    for epoch in range(10):
+        for images in loader:
+            net(images.to("cuda", **HOW, **WHAT)).backward()
 """,
     ),
     "fallback for older versions": (
@@ -149,12 +181,12 @@ def main(net):
 
 @pytest.mark.parametrize("name", CASES)
 def test_false_alarm_stays_away(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    codes, source = CASES[name]
+    wrong, source = CASES[name]
     (tmp_path / "train.py").write_text(source)
     monkeypatch.chdir(tmp_path)
     report = engine.check(["."], Config())
     assert not report.errors
-    assert [finding.message for finding in report.findings if finding.code in codes] == []
+    assert [finding.message for finding in report.findings if finding.code in wrong] == []
 
 
 def test_a_loop_in_a_helper_of_another_file_is_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -224,3 +256,74 @@ def main(net, dataset):
     )
     monkeypatch.chdir(tmp_path)
     assert [finding.code for finding in engine.check(["."], Config()).findings] == ["DLC202"]
+
+
+def codes(folder: Path, monkeypatch: pytest.MonkeyPatch, **files: str) -> list[str]:
+    """The codes that are reported of some files, in order."""
+    for name, text in files.items():
+        (folder / f"{name}.py").write_text(text)
+    monkeypatch.chdir(folder)
+    return [finding.code for finding in engine.check(["."], Config()).findings]
+
+
+def test_a_dict_without_non_blocking_leaves_the_copy_blocking(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    train = """
+from torch.utils.data import DataLoader
+
+WHAT = {"copy": False}
+
+def main(net, dataset):
+    loader = DataLoader(dataset, pin_memory=True)
+    for images in loader:
+        net(images.to("cuda", **WHAT)).backward()
+"""
+    assert codes(tmp_path, monkeypatch, train=train) == ["DLC101"]
+
+
+def test_counting_something_else_is_not_one_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    train = """
+from torch.utils.data import DataLoader
+
+def forever(loader):
+    while True:
+        for batch in loader:
+            yield batch
+
+def fit(net, dataset, steps):
+    loader = DataLoader(dataset, num_workers=4)
+    batches = forever(loader)
+    for _ in range(len(steps)):
+        net(next(batches)).backward()
+"""
+    assert codes(tmp_path, monkeypatch, train=train) == ["DLC202"]
+
+
+def test_loops_of_two_modules_are_two_even_where_they_have_the_same_number(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train = """
+from engine import run
+from torch.utils.data import DataLoader
+
+def main(net, first, second):
+    loaders = [DataLoader(first, num_workers=4), DataLoader(second, num_workers=4)]
+    for loader in loaders:
+        run(net, loader)
+"""
+    engine_text = """
+def run(net, loader):
+    for epoch in range(10):
+        for images in loader:
+            net(images).backward()
+"""
+    wanted = number_of_first_loop(train)
+    padded = (f"x = {[0] * width}\n" + engine_text for width in range(60))
+    same = next(text for text in padded if number_of_first_loop(text) == wanted)
+    assert codes(tmp_path, monkeypatch, train=train, engine=same) == ["DLC202", "DLC202"]
+
+
+def number_of_first_loop(text: str) -> int:
+    """The number that facts give the first loop of a text whose functions hold its loops."""
+    body = extract(Source("x.py", "x.py", text)).body
+    functions = (stmt for stmt in body if isinstance(stmt, forms.Function))
+    return next(stmt.at for function in functions for stmt in function.body if isinstance(stmt, forms.For))

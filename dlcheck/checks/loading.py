@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from dlcheck import edits
 from dlcheck.checks.registry import rule
 from dlcheck.checks.report import Spot, elsewhere, finding, joint, make_fix, provenance, worlds, written
-from dlcheck.facts import forms
 from dlcheck.findings import Finding
 from dlcheck.model.loaders import Loader, OptionAlt
 from dlcheck.model.loops import BatchLoop, NextCall
@@ -53,31 +52,28 @@ def missing_persistent_workers(loader: Loader) -> Iterator[Finding]:
     for loop in loader.loops:
         if not loop.direct or loop.framework:
             continue
-        around = loop.repeated_by()
-        for option in loader.option("persistent_workers") if around else ():
+        for option in loader.option("persistent_workers") if loop.repeated_by() else ():
             for workers in loader.option("num_workers"):
                 if not (option.falsy and workers.positive):
                     continue
                 if joint([loop.world], [option.world], [workers.world], loader.worlds()):
-                    yield _respawning(loader, loop, around[0], option, workers)
+                    yield _respawning(loader, loop, option, workers)
                     return
 
 
-def _respawning(loader: Loader, loop: BatchLoop, around: object, option: OptionAlt, workers: OptionAlt) -> Finding:
+def _respawning(loader: Loader, loop: BatchLoop, option: OptionAlt, workers: OptionAlt) -> Finding:
     spot = written(option, loader)
     module = loader.module
+    certain = isinstance(workers.value, Const) and workers.value.free is None and len(loader.option("num_workers")) == 1
     edit = None
-    if not option.given:
-        certain = isinstance(workers.value, Const) and workers.value.free is None
-        value = "True" if certain and len(loader.option("num_workers")) == 1 else "num_workers > 0"
-        if value == "True":
-            edit = edits.add_argument(module.source, module.facts, loader.call, "persistent_workers", value)
+    if certain and not option.given:
+        edit = edits.add_argument(module.source, module.facts, loader.call, "persistent_workers", "True")
     return finding(
         "DLC202",
         spot,
         loader.project.link_at(spot.module, spot.at),
-        related=[Spot(loop.module, loop.head, "started again each time here"), *provenance(workers.value)],
-        fix=make_fix("unsafe", "Add `persistent_workers=True`", [edit]) if edit else None,
+        related=[Spot(loop.module, loop.link.head, "started again each time here"), *provenance(workers.value)],
+        fix=make_fix("unsafe", "Add `persistent_workers=True`", [edit]),
         loader=loader.name,
         workers=_count(workers.value, "worker", "workers"),
     )
@@ -87,8 +83,7 @@ def _count(value: Value, one: str, many: str) -> str:
     """In words: "4 workers", "worker", "`os.cpu_count()` workers"."""
     if isinstance(value, Const):
         return one if value == Const(1) else f"{value.value} {many}"
-    known = isinstance(value, Made) and value.path != "positive"
-    return f"`{value.path}()` {many}" if known and isinstance(value, Made) else many
+    return f"`{value.path}()` {many}" if isinstance(value, Made) and value.path != "positive" else many
 
 
 _DEMANDING = ("persistent_workers", "prefetch_factor", "multiprocessing_context", "timeout")
@@ -96,7 +91,7 @@ _DEMANDING = ("persistent_workers", "prefetch_factor", "multiprocessing_context"
 
 @rule("DLC203")
 def worker_options_without_workers(loader: Loader) -> Iterator[Finding]:
-    if loader.path.startswith(("torch_geometric.", "dgl.")):
+    if not loader.is_plain:
         return
     for name in _DEMANDING:
         for option in loader.option(name):
@@ -151,15 +146,10 @@ def loader_rebuilt_in_loop(loader: Loader) -> Iterator[Finding]:
             "DLC206",
             Spot(loader.module, loader.name_at),
             loader.link,
-            related=[Spot(loader.module, getattr(loop.stmt, "head", loop.stmt.at), "built again in each round")],
+            related=[Spot(loader.module, loop.head, "built again in each round")],
             loader=loader.name,
-            loop=_head(loader, loop.stmt),
+            loop=loader.module.line(loop.head),
         )
-
-
-def _head(loader: Loader, stmt: forms.Stmt) -> str:
-    start, end = loader.module.facts.span(getattr(stmt, "head", stmt.at))
-    return " ".join(loader.module.source.text[start:end].split())
 
 
 @rule("DLC207")

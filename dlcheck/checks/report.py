@@ -65,8 +65,7 @@ def finding(
 
 def _statement(module: Module, link: Link) -> tuple[int, int]:
     """The range of a statement; of a compound one, of its head."""
-    stmt = link.stmt
-    return module.facts.span(getattr(stmt, "head", stmt.at))
+    return module.facts.span(link.head)
 
 
 def make_fix(applicability: str, message: str, edits: Sequence[Edit | None]) -> Fix | None:

@@ -8,6 +8,7 @@ from dlcheck.checks.registry import rule
 from dlcheck.checks.report import Spot, elsewhere, finding, joint, provenance, written
 from dlcheck.findings import Finding
 from dlcheck.model import library
+from dlcheck.model.conditions import is_object
 from dlcheck.model.loaders import Loader, OptionAlt
 from dlcheck.model.samplers import distributed_samplers
 from dlcheck.model.sharding import shares_out
@@ -57,7 +58,7 @@ def missing_set_epoch(loader: Loader) -> Iterator[Finding]:
                     "DLC410",
                     Spot(sampler.module, sampler.name_at),
                     sampler.link,
-                    related=[Spot(loop.module, loop.head, "iterated anew in each epoch here")],
+                    related=[Spot(loop.module, loop.link.head, "iterated anew in each epoch here")],
                     sampler=sampler.name,
                 )
                 break
@@ -112,8 +113,6 @@ def _iterable_conflicts(loader: Loader) -> Iterator[Finding]:
 
 def _is_set(name: str, option: OptionAlt) -> bool:
     """Whether an option has a value that torch takes for a choice of the user's."""
-    from dlcheck.model.conditions import is_object
-
     if not option.given:
         return False
     if name == "batch_size":

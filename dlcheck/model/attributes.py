@@ -69,7 +69,7 @@ def _set_by_caller(ev: Evaluator, expr: forms.Attr, point: Point) -> list[Alt] |
         return None
     if base.id == "self" or not any(param.name == base.id for param in frame.scope.function.params):
         return None
-    if any(base.id in link.changes and ev._rebinds(link, base.id) for link in frame.scope.body):
+    if any(base.id in link.changes and ev.rebinds(link, base.id) for link in frame.scope.body):
         return None
     key = ("attr of parameter", frame, base.id, expr.name)
 
@@ -215,7 +215,7 @@ def _stored(ev: Evaluator, instance: Instance, name: str, stores: list[Store]) -
         frame = frame_of_method(ev, instance, link.scope)
         point = Point(frame, link)
         if store.value is None:
-            found = ev._after(link, dotted(store.target) or "", frame)
+            found = ev.after(link, dotted(store.target) or "", frame)
         else:
             end = link.scope.body
             found = ev.before(end, len(end), dotted(store.target) or "", frame)

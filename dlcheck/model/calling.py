@@ -162,9 +162,7 @@ def _bound(ev: Evaluator, scope: Scope, name: str, args: Arguments, frame: Frame
 
 def _from_spreads(ev: Evaluator, scope: Scope, name: str, args: Arguments, frame: Frame, names: list[str]) -> Thunk:
     """A parameter that may come through ``*args`` or ``**kwargs``."""
-    alts: list[Alt] = [Alt(UNDEFINED, ANY)]
-    for spread in args.spreads:
-        alts = ev.bind(alts, partial(spread_entry, ev, spread, name))
+    alts = from_keyword_spreads(ev, args, name)
     starred = [thunk for thunk, star in args.positional if star]
     if starred and name in names:
         number = names.index(name) - sum(not star for _, star in args.positional[: _first_star(args)])
@@ -179,10 +177,10 @@ def _first_star(args: Arguments) -> int:
 
 
 def _starred_item(ev: Evaluator, starred: list[Thunk], number: int, value: Value) -> list[Alt]:
-    if len(starred) > 1:
-        return [Alt(UNKNOWN, ANY)]
     if not isinstance(value, Undefined):
         return [Alt(value, ANY)]
+    if len(starred) > 1:
+        return [Alt(UNKNOWN, ANY)]
 
     def pick(many: Value) -> list[Alt]:
         if isinstance(many, Many):
@@ -194,8 +192,15 @@ def _starred_item(ev: Evaluator, starred: list[Thunk], number: int, value: Value
     return ev.bind(ev.force(starred[0]), pick)
 
 
-def spread_entry(ev: Evaluator, spread: Thunk, name: str, value: Value = UNDEFINED) -> list[Alt]:
-    """The argument that ``**spread`` gives for ``name``, where ``value`` says that nothing else has given it."""
+def from_keyword_spreads(ev: Evaluator, args: Arguments, name: str) -> list[Alt]:
+    """What the ``**spreads`` of a call give for ``name``; Undefined where none of them does."""
+    alts: list[Alt] = [Alt(UNDEFINED, ANY)]
+    for spread in args.spreads:
+        alts = ev.bind(alts, partial(_spread_entry, ev, spread, name))
+    return alts
+
+
+def _spread_entry(ev: Evaluator, spread: Thunk, name: str, value: Value) -> list[Alt]:
     if not isinstance(value, Undefined):
         return [Alt(value, ANY)]
 
@@ -305,7 +310,7 @@ def call_function(ev: Evaluator, func: Value, args: Arguments) -> list[Alt]:
     if isinstance(func, ClassRef):
         return construct(ev, func.scope, args)
     if isinstance(func, Bound):
-        return call_function(ev, func.func, _with_bound(func.args, args))
+        return call_function(ev, func.func, with_bound(func.args, args))
     if isinstance(func, External):
         return builtin_calls.call_external(ev, func.path, args, func.of)
     if isinstance(func, Instance):
@@ -317,7 +322,7 @@ def call_function(ev: Evaluator, func: Value, args: Arguments) -> list[Alt]:
     return _unknown_call(args)
 
 
-def _with_bound(first: Arguments, then: Arguments) -> Arguments:
+def with_bound(first: Arguments, then: Arguments) -> Arguments:
     given = {name for name, _ in then.keywords}
     kept = tuple(pair for pair in first.keywords if pair[0] not in given)
     return Arguments(
@@ -520,7 +525,7 @@ def augmented(ev: Evaluator, stmt: forms.AugAssign, old: Value, point: Point) ->
     if isinstance(old, Undefined):
         base = stmt.target
         if isinstance(base, forms.Name):
-            return ev.bind(ev._outside(base.id, point.frame, old), lambda value: _augment(ev, stmt, value, point))
+            return ev.bind(ev.outside(base.id, point.frame, old), lambda value: _augment(ev, stmt, value, point))
         return ev.unknown_at(forms.Other((), stmt.at), point)
     return _augment(ev, stmt, old, point)
 

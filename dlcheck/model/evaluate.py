@@ -87,7 +87,9 @@ class Evaluator:
         return found
 
     def any_frame(self, scope: Scope) -> Frame:
-        """The frame of a function that anybody may call; a method's ``self`` is any object."""
+        """The frame of a scope; of a function, that anybody may call, and a method's ``self`` is any object."""
+        if scope.kind != "function":
+            return self.frame(scope)
         owner = scope.owner
         self_ = Instance(owner) if owner is not None and not scope.has_decorator("staticmethod") else None
         return self.frame(scope, self_=self_)
@@ -168,7 +170,7 @@ class Evaluator:
         scope = frame.scope
         if scope.kind == "module" or name in scope.names:
             alts = self.before(link.block, link.index, name, frame)
-            return self.bind(alts, lambda value: self._outside(name, frame, value))
+            return self.bind(alts, lambda value: self.outside(name, frame, value))
         return self._enclosing(name, frame)
 
     def _inner_name(self, name: str, point: Point) -> list[Alt] | None:
@@ -182,12 +184,14 @@ class Evaluator:
                 for clause in reversed(form.clauses):
                     if name in target_names(clause.target):
                         where = Point(point.frame, point.link, inner if clause is not form.clauses[0] else inner.parent)
-                        items = iteration.elements(self, self.eval(clause.iter, where), ("in", clause.at))
+                        items = iteration.elements(
+                            self, self.eval(clause.iter, where), ("in", point.module.name, clause.at)
+                        )
                         return self.unpack(clause.target, name, items)
             inner = inner.parent
         return None
 
-    def _outside(self, name: str, frame: Frame, value: Value) -> list[Alt]:
+    def outside(self, name: str, frame: Frame, value: Value) -> list[Alt]:
         """A name that no statement before it sets: a parameter, or of a scope further out."""
         if not isinstance(value, Undefined):
             return [Alt(value, ANY)]
@@ -217,7 +221,7 @@ class Evaluator:
 
     def _at_end(self, name: str, frame: Frame, scope: Scope) -> list[Alt]:
         alts = self.before(scope.body, len(scope.body), name, frame)
-        return self.bind(alts, lambda value: self._outside(name, frame, value))
+        return self.bind(alts, lambda value: self.outside(name, frame, value))
 
     def module_name(self, scope: Scope, name: str) -> list[Alt]:
         """What a module's name is once the module has run."""
@@ -254,12 +258,12 @@ class Evaluator:
         base = name.partition(".")[0] if "." in name else None
         for at in range(index - 1, -1, -1):
             link = links[at]
-            if base is not None and base in link.changes and self._rebinds(link, base):
+            if base is not None and base in link.changes and self.rebinds(link, base):
                 return [Alt(UNDEFINED, ANY)]
             if name not in link.changes:
                 continue
             key = ("after", frame, link.stmt.at, name)
-            alts = self.remember(key, partial(self._after, link, name, frame))
+            alts = self.remember(key, partial(self.after, link, name, frame))
             if not any(isinstance(alt.value, Undefined) for alt in alts):
                 return alts
             return self.where_unset(alts, self.before(links, at, name, frame))
@@ -268,7 +272,7 @@ class Evaluator:
             return [Alt(UNDEFINED, ANY)]
         return self._before_block(links, parent, name, frame)
 
-    def _rebinds(self, link: Link, base: str) -> bool:
+    def rebinds(self, link: Link, base: str) -> bool:
         """Whether a statement gives ``base`` itself another value (not only one of its attributes)."""
         stmt = link.stmt
         if isinstance(stmt, forms.Assign):
@@ -320,13 +324,13 @@ class Evaluator:
             if name not in link.changes:
                 continue
             key = ("after", frame, link.stmt.at, name)
-            alts = self.remember(key, partial(self._after, link, name, frame))
+            alts = self.remember(key, partial(self.after, link, name, frame))
             if not any(isinstance(alt.value, Undefined) for alt in alts):
                 return alts
             return self.where_unset(alts, self._block_end(links[:at], name, frame))
         return [Alt(UNDEFINED, ANY)]
 
-    def _after(self, link: Link, name: str, frame: Frame) -> list[Alt]:
+    def after(self, link: Link, name: str, frame: Frame) -> list[Alt]:
         """The value that a statement leaves in ``name``; Undefined where it does not touch it."""
         stmt = link.stmt
         point = Point(frame, link)
@@ -458,7 +462,7 @@ class Evaluator:
             return [Alt(value, ANY)]
         if isinstance(expr, forms.Attr):
             return attributes.attribute_value(self, expr, point)
-        return self._outside(name, point.frame, value)
+        return self.outside(name, point.frame, value)
 
     def value_before(self, expr: Expr, name: str, point: Point) -> list[Alt]:
         """What ``expr``, the chain ``name``, is just before the statement of ``point``."""
@@ -473,7 +477,9 @@ class Evaluator:
 
         def compute() -> list[Alt]:
             source = self.eval(stmt.iter, Point(frame, link))
-            return self.unpack(stmt.target, name, iteration.elements(self, source, ("in", stmt.at)))
+            return self.unpack(
+                stmt.target, name, iteration.elements(self, source, ("in", frame.scope.module.name, stmt.at))
+            )
 
         return self.remember(key, compute)
 
@@ -502,7 +508,7 @@ class Evaluator:
         key = (link, frame)
         if key in self._guards:
             return self._guards[key]
-        self._guards[key] = [ANY]  # what is asked on the way does not depend on them
+        self._guards[key] = [ANY]  # asked for on the way, it counts as reached
         self._guards[key] = self._find_guards(link, frame)
         return self._guards[key]
 

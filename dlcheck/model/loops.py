@@ -45,16 +45,10 @@ class BatchLoop:
     world: World
     direct: bool
     framework: str = ""
-    through: tuple[str, ...] = ()
 
     @property
     def module(self) -> Module:
         return self.link.scope.module
-
-    @property
-    def head(self) -> int:
-        """The node of the loop's first line."""
-        return getattr(self.link.stmt, "head", self.link.stmt.at)
 
     def trains(self) -> bool:
         """Whether ``.backward()`` is called in the loop, or in what the loop calls."""
@@ -77,11 +71,28 @@ class BatchLoop:
         if not isinstance(link.stmt, forms.While) or not scope.yields:
             return False
         callers = [point.link.scope for _, point in self.project.callers(scope)]
-        return bool(callers) and all(_counts_batches(caller) for caller in callers)
+        return bool(callers) and all(self._counts_batches(caller) for caller in callers)
+
+    def _counts_batches(self, scope: Scope) -> bool:
+        """Whether a function counts in ``range(len(loader))``, and so goes through this loader once."""
+        for site in scope.module.calls_by_scope.get(scope, ()):
+            call = site.expr
+            if isinstance(call, forms.Call) and dotted(call.func) == "range":
+                counted = [arg.value for arg in call.args if isinstance(arg.value, forms.Call)]
+                if any(self._is_its_length(inner, site) for inner in counted):
+                    return True
+        return False
+
+    def _is_its_length(self, call: forms.Call, site: Site) -> bool:
+        if dotted(call.func) != "len" or len(call.args) != 1:
+            return False
+        values = self.project.evaluator.values(call.args[0].value, self.project.point(site))
+        return any(found is not None and found[0].args.call is self.ref.args.call for found in map(source_of, values))
 
     def _chooses(self, link: Link) -> bool:
         """Whether a loop goes over loaders: each of its rounds takes another one."""
-        return isinstance(link.stmt, forms.For) and ("in", link.stmt.at) in self.world.choices
+        key = ("in", link.scope.module.name, link.stmt.at)
+        return isinstance(link.stmt, forms.For) and key in self.world.choices
 
 
 @dataclass(eq=False)
@@ -99,17 +110,6 @@ class NextCall:
         around = enclosing_loops(self.project, self.site.link, self.site.inner, self.world)
         built = set(loops_of_constructor(self.project, self.ref, self.world))
         return [link for link in around if link not in built and not runs_once(ev, link)]
-
-
-def _counts_batches(scope: Scope) -> bool:
-    """Whether a function counts in ``range(len(loader))``, and so goes through the loader once."""
-    for site in scope.module.calls:
-        call = site.expr
-        if site.link.scope is not scope or not isinstance(call, forms.Call) or dotted(call.func) != "range":
-            continue
-        if any(isinstance(arg.value, forms.Call) and dotted(arg.value.func) == "len" for arg in call.args):
-            return True
-    return False
 
 
 def source_of(value: Value) -> tuple[LoaderRef, tuple[str, ...], str] | None:
@@ -145,20 +145,22 @@ def batch_loops(project: Project) -> Iterator[BatchLoop]:
     for module in project.loaded():
         for link in module.loops:
             if isinstance(link.stmt, forms.For):
-                yield from _loops_at(project, link.stmt.iter, link, None, ("in", link.stmt.at))
+                yield from _loops_at(project, link.stmt.iter, link, None, ("in", module.name, link.stmt.at))
         for site in module.comps:
             comp = site.expr
             assert isinstance(comp, forms.Comp)
-            yield from _loops_at(project, comp.clauses[0].iter, site.link, site.inner, ("in", comp.clauses[0].at))
+            yield from _loops_at(
+                project, comp.clauses[0].iter, site.link, site.inner, ("in", module.name, comp.clauses[0].at)
+            )
         for function in module.functions:
             for site in function.yields:
                 expr = site.expr
                 if isinstance(expr, forms.Yield) and expr.delegates and expr.value is not None:
-                    yield from _loops_at(project, expr.value, site.link, site.inner, ("in", expr.at))
+                    yield from _loops_at(project, expr.value, site.link, site.inner, ("in", module.name, expr.at))
 
 
 def _loops_at(
-    project: Project, expr: forms.Expr, link: Link, inner: Inner | None, key: tuple[str, int]
+    project: Project, expr: forms.Expr, link: Link, inner: Inner | None, key: tuple[str, str, int]
 ) -> Iterator[BatchLoop]:
     if _uninteresting(expr):
         return
@@ -168,7 +170,7 @@ def _loops_at(
     for value, world in ev.eval(expr, point):
         found = list(sources_of(value))
         for ref, kinds, framework in found:
-            yield BatchLoop(project, ref, link, inner, world, "iter" not in kinds, framework, kinds)
+            yield BatchLoop(project, ref, link, inner, world, "iter" not in kinds, framework)
         if not found:
             for batch, other in _batches(ev, elements(ev, [Alt(value, ANY)], key)):
                 both = world.merge(other)
@@ -266,7 +268,7 @@ def runs_once(ev: Evaluator, link: Link) -> bool:
         return False
     if len(stmt.iter.args) != 1:
         return False
-    point = Point(_frame(ev, link.scope), link)
+    point = Point(ev.any_frame(link.scope), link)
     values = list(ev.values(stmt.iter.args[0].value, point))
     return all(
         isinstance(value, Const) and isinstance(value.value, int) and value.value <= 1 and value.free is None
@@ -277,10 +279,6 @@ def runs_once(ev: Evaluator, link: Link) -> bool:
 def _breaks(link: Link) -> bool:
     stmt = link.stmt
     return isinstance(stmt, (forms.Return, forms.Raise)) or isinstance(stmt, forms.Jump) and stmt.kind == "break"
-
-
-def _frame(ev: Evaluator, scope: Scope) -> Frame:
-    return ev.any_frame(scope) if scope.kind == "function" else ev.frame(scope)
 
 
 def calls_within(project: Project, link: Link, depth: int = 0, seen: set[Scope] | None = None) -> Iterator[forms.Call]:

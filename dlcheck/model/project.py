@@ -335,8 +335,7 @@ class Project:
         node = cls.node
         assert isinstance(node, forms.Class)
         assert cls.link is not None
-        outer = self.evaluator.any_frame(cls.parent) if cls.parent and cls.parent.kind == "function" else None
-        frame = outer or self.evaluator.frame(cls.parent or cls)
+        frame = self.evaluator.any_frame(cls.parent or cls)
         for base in node.bases:
             if base.name is not None:
                 continue
@@ -491,8 +490,7 @@ class Project:
     def point(self, site: Site) -> Point:
         """The point of a site, seen by any caller."""
         scope = site.link.scope
-        frame = self.evaluator.any_frame(scope) if scope.kind == "function" else self.evaluator.frame(scope)
-        return Point(frame, site.link, site.inner)
+        return Point(self.evaluator.any_frame(scope), site.link, site.inner)
 
     def hides_parameters(self, scope: Scope) -> bool:
         """Whether a decorator may call the function with other arguments than its caller gave."""
@@ -504,8 +502,7 @@ class Project:
     def _is_opaque(self, decorator: forms.Expr, scope: Scope) -> bool:
         assert scope.link is not None
         func = decorator.func if isinstance(decorator, forms.Call) else decorator
-        outer = scope.parent or scope
-        frame = self.evaluator.any_frame(outer) if outer.kind == "function" else self.evaluator.frame(outer)
+        frame = self.evaluator.any_frame(scope.parent or scope)
         for value in self.evaluator.values(func, Point(frame, scope.link)):
             if isinstance(value, Func) and not _passes_arguments_on(value.scope):
                 return True

@@ -9,7 +9,7 @@ from dlcheck.facts import forms
 from dlcheck.model import calling, library
 from dlcheck.model.conditions import IN_WORKER
 from dlcheck.model.datasets import DatasetAlt, datasets_of
-from dlcheck.model.scopes import Link, Module
+from dlcheck.model.scopes import Link, Module, Scope, loops_for_ever
 from dlcheck.model.transfers import TENSOR_MAKERS, device_kinds
 from dlcheck.model.values import Bound, Const, Func, Instance, LambdaFunc, Made, Many, Mapping, Moved, Point, Value
 from dlcheck.model.workers import WorkerCall, WorkerCode, worker_code
@@ -158,7 +158,7 @@ def _cuda_calls(project: Project, code: WorkerCode, owner: str) -> Iterator[Cuda
         for world in _to_cuda(project, call):
             in_worker = world.assume(IN_WORKER, True)
             if in_worker is not None:
-                text = " ".join(call.site.module.text(call.call).split())
+                text = call.site.module.line(call.call.at)
                 yield CudaUse(call.site.module, call.call.at, call.site.link, text, owner, in_worker)
 
 
@@ -246,11 +246,7 @@ def is_endless(project: Project, value: Value) -> bool:
         method = project.method(value.cls, "__iter__")
         if method is None:
             return False
-        return any(
-            isinstance(link.stmt, forms.While) and isinstance(link.stmt.test, forms.Const) and link.stmt.test.value
-            for link in method.module.loops
-            if link.scope is method
-        ) or _delegates_endless(project, value)
+        return loops_for_ever(method) or _delegates_endless(project, value, method)
     if isinstance(value, Made) and value.args is not None:
         count = calling.argument(value.args, "num_samples", 2)
         if value.path.endswith("RandomSampler") and count is not None:
@@ -264,17 +260,12 @@ def is_endless(project: Project, value: Value) -> bool:
     return False
 
 
-def _delegates_endless(project: Project, value: Instance) -> bool:
+def _delegates_endless(project: Project, value: Instance, method: Scope) -> bool:
     """``__iter__`` that slices or chains an endless helper method of the same class."""
-    method = project.method(value.cls, "__iter__")
-    assert method is not None
     for site in method.module.calls_by_scope.get(method, ()):
-        call = site.expr
-        assert isinstance(call, forms.Call)
-        if isinstance(call.func, forms.Attr) and isinstance(call.func.value, forms.Name):
-            helper = project.method(value.cls, call.func.name)
-            if helper is not None and helper is not method:
-                for link in helper.module.loops:
-                    if link.scope is helper and isinstance(link.stmt, forms.While):
-                        return isinstance(link.stmt.test, forms.Const) and bool(link.stmt.test.value)
+        func = site.expr.func if isinstance(site.expr, forms.Call) else None
+        if isinstance(func, forms.Attr) and isinstance(func.value, forms.Name):
+            helper = project.method(value.cls, func.name)
+            if helper is not None and helper is not method and loops_for_ever(helper):
+                return True
     return False

@@ -38,6 +38,11 @@ class Link:
     changes: frozenset[str] = frozenset()
     leaves: bool = False  # control never reaches the statement after it
 
+    @property
+    def head(self) -> int:
+        """The node of the statement; of a compound one, of its first line."""
+        return getattr(self.stmt, "head", self.stmt.at)
+
     def outer(self) -> Iterator[Link]:
         """The compound statements around it, innermost first, within its scope."""
         link = self.parent
@@ -173,10 +178,18 @@ class Module:
             found.setdefault(site.link.scope, []).append(site)
         return found
 
-    def text(self, expr: Expr | forms.Arg) -> str:
-        """The source text of a node."""
-        start, end = self.facts.span(expr.at)
-        return self.source.text[start:end]
+    def line(self, at: int) -> str:
+        """The source text of a node, on one line."""
+        start, end = self.facts.span(at)
+        return " ".join(self.source.text[start:end].split())
+
+
+def loops_for_ever(scope: Scope) -> bool:
+    """Whether a function has a ``while True``."""
+    loops = (link.stmt for link in scope.module.loops if link.scope is scope)
+    return any(
+        isinstance(stmt, forms.While) and isinstance(stmt.test, forms.Const) and bool(stmt.test.value) for stmt in loops
+    )
 
 
 def dotted(expr: Expr | None) -> str | None:

@@ -100,7 +100,7 @@ def _option_value(ev: Evaluator, site: Site, name: str) -> list[Alt]:
     flag_name = next(flags, name)
     origin = Origin(f"default of `{flag_name}`", site.module, call.at)
     key = ("option", site.module.name, call.at)
-    point = Point(ev.any_frame(site.scope) if site.scope.kind == "function" else ev.frame(site.scope), site.link)
+    point = ev.project.point(site)
     action = given.get("action")
     action_name = action.value if isinstance(action, forms.Const) else last_name(action)
     if action_name in ("store_true", "store_false"):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from dlcheck.facts import forms
 from dlcheck.model import library
 from dlcheck.model.samples import WORKER_WORDS
-from dlcheck.model.scopes import descend, expressions, last_name
+from dlcheck.model.scopes import descend, expressions, last_name, loops_for_ever
 from dlcheck.model.values import Instance, Made, Point
 from dlcheck.model.workers import statements
 
@@ -94,9 +94,4 @@ def _draws(dataset: DatasetClass) -> bool:
     """An endless generator of random samples: what workers draw differs, if their seeds do."""
     method = dataset.project.method(dataset.cls, "__iter__")
     assert method is not None
-    endless = any(
-        isinstance(link.stmt, forms.While) and isinstance(link.stmt.test, forms.Const)
-        for link in method.module.loops
-        if link.scope is method
-    )
-    return endless and any(call.path.startswith(_RANDOM_ROOTS) for call in dataset.worker_code.calls)
+    return loops_for_ever(method) and any(call.path.startswith(_RANDOM_ROOTS) for call in dataset.worker_code.calls)

@@ -20,6 +20,7 @@ from dlcheck.model.values import (
     Pinned,
     Point,
     Thunk,
+    Undefined,
     Unknown,
     Value,
 )
@@ -78,7 +79,7 @@ class Transfer:
     @property
     def text(self) -> str:
         """The call as it stands in the source, on one line."""
-        return " ".join(self.module.text(self.call).split())
+        return self.module.line(self.call.at)
 
     @property
     def guards(self) -> list[World]:
@@ -109,7 +110,7 @@ class Transfer:
 
 def device_kinds(ev: Evaluator, thunk: Thunk) -> list[tuple[Kind, World]]:
     """What kinds of device an expression can name, each with its world."""
-    return [(_kind_of(ev, value, thunk, world)) for value, world in _flat(ev, ev.force(thunk))]
+    return [(_kind(value, thunk), world) for value, world in _flat(ev, ev.force(thunk))]
 
 
 def _flat(ev: Evaluator, alts: list[Alt]) -> Iterator[Alt]:
@@ -135,10 +136,6 @@ def _is_rank(thunk: Thunk) -> bool:
     if isinstance(expr, forms.Sub):  # args.gpus[0]
         expr = expr.value
     return last_name(expr) in _RANKS
-
-
-def _kind_of(ev: Evaluator, value: Value, thunk: Thunk, world: World) -> tuple[Kind, World]:
-    return _kind(value, thunk), world
 
 
 def _kind(value: Value, thunk: Thunk) -> Kind:
@@ -232,26 +229,19 @@ def _blocking(ev: Evaluator, method: str, args: Arguments) -> list[tuple[bool, W
     thunk = calling.keyword(args, name)
     if thunk is None:
         thunk = next((given for given, _ in args.positional[1:] if _is_flag(ev, given)), None)
-    if thunk is None:
-        if any(starred for _, starred in args.positional):
-            return []
-        return _blocking_from_spreads(ev, args)
-    return [
-        (not alt.value.value, alt.world)
-        for alt in ev.force(thunk)
-        if isinstance(alt.value, Const) and isinstance(alt.value.value, (bool, int))
-    ]
-
-
-def _blocking_from_spreads(ev: Evaluator, args: Arguments) -> list[tuple[bool, World]]:
-    out = [(True, ANY)]
-    for spread in args.spreads:
-        found = [
-            (not alt.value.value, alt.world)
-            for alt in calling.spread_entry(ev, spread, "non_blocking")
-            if isinstance(alt.value, Const)
-        ]
-        out = found
+    if thunk is not None:
+        alts = ev.force(thunk)
+    elif any(starred for _, starred in args.positional):
+        return []
+    else:
+        alts = calling.from_keyword_spreads(ev, args, "non_blocking")
+    out = []
+    for value, world in alts:
+        if isinstance(value, Undefined):
+            out.append((True, world))
+        # What the user would have to choose is no fault of the code.
+        elif isinstance(value, Const) and isinstance(value.value, int) and not value.chosen:
+            out.append((not value.value, world))
     return out
 
 

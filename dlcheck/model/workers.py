@@ -189,7 +189,7 @@ class _Walk:
         if isinstance(value, Func):
             self.add(ev.frame(value.scope, args, site, value.self_, value.closure), world)
         elif isinstance(value, Bound):
-            self.enter(value.func, calling._with_bound(value.args, args) if args is not None else value.args, world)
+            self.enter(value.func, calling.with_bound(value.args, args) if args is not None else value.args, world)
         elif isinstance(value, Instance):
             method = project.method(value.cls, "__call__") or project.method(value.cls, "forward")
             if method is not None:

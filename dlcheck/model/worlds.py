@@ -61,14 +61,6 @@ class World:
 ANY = World({})
 
 
-def merge_all(worlds: Iterable[World]) -> World | None:
-    """All worlds at once, or None."""
-    result: World | None = ANY
-    for world in worlds:
-        result = result.merge(world) if result is not None else None
-    return result
-
-
 def product(firsts: Iterable[World], seconds: Iterable[World]) -> Iterator[World]:
     """Every consistent pairing of two lists of worlds."""
     others = list(seconds)
