@@ -143,6 +143,12 @@ def evaluate(net, dataset):
     batches = forever(loader)
     for _ in range(len(loader)):
         net(next(batches))
+
+def show(net, dataset):
+    loader = DataLoader(dataset, num_workers=2)
+    batches = forever(loader)
+    for _ in range(len(loader)):
+        net.draw(next(batches))
 """,
     ),
     "a single batch, before the loop": (

@@ -45,6 +45,7 @@ from dlcheck.model.worlds import ANY, World
 if TYPE_CHECKING:
     from dlcheck.facts.forms import Expr
     from dlcheck.model.evaluate import Evaluator
+    from dlcheck.model.project import Project
 
 MAX_CALLERS = 12
 MAX_RETURNS = 8
@@ -114,12 +115,9 @@ def parameter_thunks(ev: Evaluator, name: str, frame: Frame) -> list[tuple[Thunk
     if frame.args is not None:
         return [(_bound(ev, scope, name, frame.args, frame), ANY)]
     out: list[tuple[Thunk, World]] = []
-    guarded = ev.project.callers(scope)[:MAX_CALLERS]
-    for args, point in guarded:
+    key, choices = caller_choices(ev.project, scope)
+    for choice, args, point in choices[:MAX_CALLERS]:
         thunk = _bound(ev, scope, name, args, frame)
-        key = ("call", scope.module.name, scope.qualified)
-        site = args.call.at if args.call is not None else 0
-        choice = (point.module.name, site)
         for world in ev.guards(point.link, point.frame):
             both = world.assume(key, choice)
             if both is not None:
@@ -127,6 +125,14 @@ def parameter_thunks(ev: Evaluator, name: str, frame: Frame) -> list[tuple[Thunk
     if out:
         return out
     return [(_default(ev, scope, name, frame), ANY)]
+
+
+def caller_choices(project: Project, scope: Scope) -> tuple[Hashable, list[tuple[Hashable, Arguments, Point]]]:
+    """The key under which worlds choose a caller of a function, and each choice with its call."""
+    return ("call", scope.module.name, scope.qualified), [
+        ((point.module.name, args.call.at if args.call is not None else 0), args, point)
+        for args, point in project.callers(scope)
+    ]
 
 
 def _is_self(scope: Scope, name: str) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dlcheck.facts import forms
+from dlcheck.model import calling
 from dlcheck.model.iteration import elements
 from dlcheck.model.scopes import Inner, Link, Module, Scope, Site, dotted, last_name
 from dlcheck.model.values import (
@@ -70,7 +71,7 @@ class BatchLoop:
         scope = link.scope
         if not isinstance(link.stmt, forms.While) or not scope.yields:
             return False
-        callers = [point.link.scope for _, point in self.project.callers(scope)]
+        callers = [point.link.scope for point in callers_in(self.project, scope, self.world)]
         return bool(callers) and all(self._counts_batches(caller) for caller in callers)
 
     def _counts_batches(self, scope: Scope) -> bool:
@@ -227,11 +228,15 @@ def enclosing_loops(
     scope = link.scope
     if scope.kind != "function" or depth >= MAX_CHAIN or scope in seen:
         return
-    chosen = world.get(("call", scope.module.name, scope.qualified))
-    for args, point in project.callers(scope):
-        site = (point.module.name, args.call.at if args.call is not None else 0)
-        if chosen is None or site == chosen:
-            yield from enclosing_loops(project, point.link, point.inner, world, depth + 1, (*seen, scope))
+    for point in callers_in(project, scope, world):
+        yield from enclosing_loops(project, point.link, point.inner, world, depth + 1, (*seen, scope))
+
+
+def callers_in(project: Project, scope: Scope, world: World) -> Iterator[Point]:
+    """Where a function is called from, in a world that may have chosen one of its callers."""
+    key, choices = calling.caller_choices(project, scope)
+    chosen = world.get(key)
+    return (point for choice, _, point in choices if chosen is None or choice == chosen)
 
 
 def loops_of_constructor(project: Project, ref: LoaderRef, world: World) -> Iterator[Link]:
@@ -246,17 +251,10 @@ def loops_of_constructor(project: Project, ref: LoaderRef, world: World) -> Iter
             child = outer
         if frame.site is None:
             if frame.scope.kind == "function":
-                yield from _loops_around_callers(project, frame.scope, world)
+                for point in callers_in(project, frame.scope, world):
+                    yield from enclosing_loops(project, point.link, point.inner, world, 1, (frame.scope,))
             return
         link, frame = frame.site.link, frame.site.frame
-
-
-def _loops_around_callers(project: Project, scope: Scope, world: World) -> Iterator[Link]:
-    chosen = world.get(("call", scope.module.name, scope.qualified))
-    for args, point in project.callers(scope):
-        site = (point.module.name, args.call.at if args.call is not None else 0)
-        if chosen is None or site == chosen:
-            yield from enclosing_loops(project, point.link, point.inner, world, 1, (scope,))
 
 
 def runs_once(ev: Evaluator, link: Link) -> bool:
