@@ -216,6 +216,11 @@ class Config:
                 chosen = chosen - codes if key.endswith("ignore") else chosen | codes
         return frozenset(chosen)
 
+    @property
+    def rule_options(self) -> Mapping[str, Mapping[str, Any]]:
+        """The options of rules, by code."""
+        return cast("Mapping[str, Mapping[str, Any]]", self.settings.get("rules", {}))
+
     def targets(self, root: str) -> Targets:
         """The versions that the project at ``root`` is written for."""
         from dlcheck.model.targets import Targets

@@ -224,8 +224,8 @@ class _Run:
         from dlcheck.model import Project
 
         named = [(file.source, file.facts) for file in members if file.source is not None and file.facts is not None]
-        targets = self.config.for_folder(root).targets(root)
-        return run(Project(self._workspace(root), named, targets), codes)
+        config = self.config.for_folder(root)
+        return run(Project(self._workspace(root), named, config.targets(root), config.rule_options), codes)
 
     # What is left
 

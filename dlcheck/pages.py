@@ -41,6 +41,15 @@ class Variant:
 
 
 @dataclass(frozen=True, slots=True)
+class Option:
+    """A threshold of a rule that is a matter of taste; ``help`` says in one sentence what it does."""
+
+    name: str
+    default: Any
+    help: str
+
+
+@dataclass(frozen=True, slots=True)
 class Page:
     """A rule as its page describes it.
 
@@ -62,6 +71,7 @@ class Page:
     references: tuple[str, ...] = ()
     variants: Mapping[str, Variant] = field(default_factory=dict)
     help: str = ""
+    options: Mapping[str, Option] = field(default_factory=dict)
 
     def variant(self, name: str = "") -> Variant:
         """A variant with nothing left open; without a name, the page itself."""
@@ -82,7 +92,7 @@ class Page:
 
     def as_json(self) -> dict[str, Any]:
         """The page as ``rule --output-format json`` gives it."""
-        own = {slot: getattr(self, slot) for slot in self.__slots__ if slot not in ("body", "references", "variants")}
+        own = {slot: getattr(self, slot) for slot in self.__slots__ if slot not in _TOLD_APART}
         variants = {
             name: {key: value for key in _VARIANT_KEYS if (value := getattr(said, key)) is not None}
             for name, said in self.variants.items()
@@ -91,6 +101,7 @@ class Page:
             **own,
             "references": list(self.references),
             "variants": variants,
+            "options": {name: {"default": said.default, "help": said.help} for name, said in self.options.items()},
             "documentation": self.documentation,
         }
 
@@ -130,10 +141,12 @@ def parse(text: str, file: str) -> Page:
         table = tomli.loads(head["toml"])
     except tomli.TOMLDecodeError as error:
         raise PageError(f"{file}: {error}") from None
-    variants = table.pop("variant", {})
+    variants, options = table.pop("variant", {}), table.pop("option", {})
     _check(file, table, needed=("summary", "message", "severity", "confidence", "since"), allowed=_PAGE_KEYS)
     for name, said in variants.items():
         _check(f"{file}: variant {name}", said, needed=(), allowed=_VARIANT_KEYS)
+    for name, said in options.items():
+        _check(f"{file}: option {name}", said, needed=("default", "help"), allowed=_OPTION_KEYS)
     return Page(
         code=head["code"],
         name=head["name"],
@@ -149,7 +162,13 @@ def parse(text: str, file: str) -> Page:
         references=tuple(table.get("references", ())),
         variants={name: Variant(name, **said) for name, said in variants.items()},
         help=table.get("help", ""),
+        options={name: Option(name, **said) for name, said in options.items()},
     )
+
+
+# What ``as_json`` does not take as it stands.
+_TOLD_APART = ("body", "references", "variants", "options")
+_OPTION_KEYS: dict[str, type | tuple[str, ...]] = {"default": object, "help": str}
 
 
 _VARIANT_KEYS: dict[str, type | tuple[str, ...]] = {

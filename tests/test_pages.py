@@ -242,6 +242,10 @@ def test_every_check_has_its_page_and_every_page_its_check() -> None:
     assert set(PAGES) == {*RULES, *ENGINE_RULES}
 
 
+def test_every_family_has_a_title() -> None:
+    assert {page.code[3] for page in PAGES.values()} <= set(FAMILIES)
+
+
 def test_names_differ() -> None:
     assert len({page.name for page in PAGES.values()}) == len(PAGES)
 
@@ -252,12 +256,24 @@ def test_table_is_current() -> None:
 
 def table() -> str:
     """The text of rules/README.md."""
-    rows = [
-        f"| [{page.code}]({page.code}-{page.name}.md) | {page.name} | {_severities(page)} | "
-        f"{'on' if page.default else 'off'} | {page.fix} | {page.summary} |"
-        for page in PAGES.values()
-    ]
-    return "\n".join((INTRODUCTION, *rows, ""))
+    parts = [INTRODUCTION]
+    for digit, title in FAMILIES.items():
+        parts += [f"\n## {title}\n", HEAD]
+        parts += [_row(page) for page in PAGES.values() if page.code[3] == digit]
+    return "\n".join((*parts, ""))
+
+
+def _row(page: Page) -> str:
+    cells = (
+        f"[{page.code}]({page.code}-{page.name}.md)",
+        page.name,
+        _severities(page),
+        "on" if page.default else "off",
+        page.fix,
+        page.measure or "no",
+        page.summary,
+    )
+    return f"| {' | '.join(cells)} |"
 
 
 def _severities(page: Page) -> str:
@@ -266,6 +282,17 @@ def _severities(page: Page) -> str:
     return ", ".join(dict.fromkeys(said))
 
 
+FAMILIES = {
+    "0": "The files and comments themselves",
+    "1": "Transfer and pinning",
+    "2": "Workers",
+    "3": "Datasets",
+    "4": "Sampling and randomness",
+    "5": "Training loop",
+    "6": "Start methods and portability",
+    "7": "Frameworks",
+}
+
 INTRODUCTION = """\
 # The rules
 
@@ -273,8 +300,12 @@ A rule is one page: what it finds, why that is bad, what to do instead, and when
 The blocks of a page are its tests (`tests/test_pages.py`); `dlcheck rule CODE` shows it without
 those that only tests need. This table is made by `python -m tests.test_pages`.
 
-| code | name | severity | default | fix | what it finds |
-| --- | --- | --- | --- | --- | --- |"""
+*Severity* lists a rule's own first, then those of its variants; *default* says whether it is on without being
+selected; *fix* and *measure* whether `--fix` can mend it and what experiment decides it."""
+
+HEAD = """\
+| code | name | severity | default | fix | measure | what it finds |
+| --- | --- | --- | --- | --- | --- | --- |"""
 
 
 if __name__ == "__main__":

@@ -3,13 +3,29 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Any
 
-from dlcheck.checks import datasets, loading, sampling, transfer
-from dlcheck.checks.registry import RULES, rule
+from dlcheck.checks import (
+    copies,
+    datasets,
+    frameworks,
+    hazards,
+    loading,
+    memory,
+    portability,
+    randomness,
+    reading,
+    samples,
+    sampling,
+    splits,
+    steps,
+    transfer,
+    workers,
+)
+from dlcheck.checks.registry import RULES, SOURCES, facts, rule
 from dlcheck.model.loaders import Loader
-from dlcheck.model.loops import NextCall
+from dlcheck.model.loops import BatchLoop, NextCall
 from dlcheck.model.transfers import Transfer
 
 if TYPE_CHECKING:
@@ -18,7 +34,15 @@ if TYPE_CHECKING:
 
 __all__ = ["FAMILIES", "RULES", "rule", "run"]
 
-FAMILIES = (transfer, loading, datasets, sampling)
+FAMILIES = (
+    transfer, copies, loading, workers, hazards, datasets, reading, memory, samples, sampling, splits, randomness, steps,
+    portability, frameworks,
+)  # fmt: skip
+
+facts(Loader, lambda project: project.loaders)
+facts(Transfer, lambda project: project.transfers)
+facts(NextCall, lambda project: project.next_calls)
+facts(BatchLoop, lambda project: project.loops)
 
 # The evaluator answers a question by asking others: deep, but bounded by its own limits.
 _RECURSION = 5_000
@@ -30,24 +54,17 @@ def run(project: Project, codes: Collection[str]) -> list[Finding]:
     sys.setrecursionlimit(max(limit, _RECURSION))
     try:
         found: list[Finding] = []
+        known: dict[type, list[Any]] = {}
         for registered in RULES.values():
             if registered.code in codes:
-                for fact in _facts(project, registered.fact):
+                if registered.fact not in known:
+                    known[registered.fact] = list(SOURCES[registered.fact](project))
+                for fact in known[registered.fact]:
                     project.evaluator.fresh()
                     found += registered.check(fact)
         return _distinct(found)
     finally:
         sys.setrecursionlimit(limit)
-
-
-def _facts(project: Project, kind: type) -> Iterable[Loader] | Iterable[Transfer] | Iterable[NextCall]:
-    if kind is Loader:
-        return project.loaders
-    if kind is Transfer:
-        return project.transfers
-    if kind is NextCall:
-        return project.next_calls
-    raise TypeError(f"no rule is called with {kind.__name__}")
 
 
 _RANK = {"error": 0, "warning": 1, "info": 2}

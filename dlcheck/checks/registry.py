@@ -1,11 +1,15 @@
-"""Which check belongs to which code, and what each is called with."""
+"""Which check belongs to which code, what each is called with, and where that is found."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple, TypeVar, get_type_hints
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, get_type_hints
 
+from dlcheck import pages
 from dlcheck.findings import Finding
+
+if TYPE_CHECKING:
+    from dlcheck.model import Project
 
 
 class Rule(NamedTuple):
@@ -17,6 +21,9 @@ class Rule(NamedTuple):
 
 
 RULES: dict[str, Rule] = {}
+
+# How the facts of a kind are found in a project.
+SOURCES: dict[type, Callable[[Project], Iterable[Any]]] = {}
 
 Check = TypeVar("Check", bound=Callable[[Any], Iterator[Finding]])
 
@@ -32,3 +39,14 @@ def rule(code: str) -> Callable[[Check], Check]:
         return check
 
     return add
+
+
+def facts(kind: type, find: Callable[[Project], Iterable[Any]]) -> None:
+    """Say how the facts of a kind are found, once for all checks that are called with them."""
+    SOURCES[kind] = find
+
+
+def option(project: Project, code: str, name: str) -> Any:
+    """An option of a rule: what ``[tool.dlcheck.rules.CODE]`` says, else the default of its page."""
+    given = project.rule_options.get(code, {})
+    return given[name] if name in given else pages.load()[code].options[name].default

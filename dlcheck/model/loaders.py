@@ -29,7 +29,7 @@ from dlcheck.model.values import (
     Undefined,
     Value,
 )
-from dlcheck.model.workers import worker_code
+from dlcheck.model.workers import WorkerCode, worker_code
 from dlcheck.model.worlds import ANY, World
 
 if TYPE_CHECKING:
@@ -164,6 +164,11 @@ class Loader:
     @cached_property
     def datasets(self) -> list[DatasetAlt]:
         return datasets_of(self)
+
+    @cached_property
+    def worker_codes(self) -> list[tuple[WorkerCode, str, World]]:
+        """What runs in its workers: the code, the name of the class or function that it starts from, the world."""
+        return list(samples.worker_codes(self))
 
     @cached_property
     def _cuda_uses(self) -> list[CudaUse]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import sys
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dlcheck.facts import Unreadable, extract, forms
 from dlcheck.model import calling, library, settings
@@ -98,9 +98,16 @@ class Project:
     workspace, where a name leads to them.
     """
 
-    def __init__(self, workspace: Workspace, named: Sequence[tuple[Source, ModuleFacts]], targets: Targets) -> None:
+    def __init__(
+        self,
+        workspace: Workspace,
+        named: Sequence[tuple[Source, ModuleFacts]],
+        targets: Targets,
+        rule_options: Mapping[str, Mapping[str, Any]] | None = None,
+    ) -> None:
         self.workspace = workspace
         self.targets = targets
+        self.rule_options = rule_options or {}
         self.modules: dict[str, Module | None] = {}
         self._calls: dict[str, list[Site]] = defaultdict(list)
         self._references: dict[str, list[tuple[Site, forms.Arg]]] = defaultdict(list)

@@ -56,6 +56,17 @@ class CudaSample(NamedTuple):
     world: World
 
 
+def worker_codes(loader: Loader) -> Iterator[tuple[WorkerCode, str, World]]:
+    """What runs in the workers of a loader, by entry: the code, the name of its class or function, the world."""
+    for alt in datasets_of(loader):
+        if alt.dataset is not None:
+            yield alt.dataset.worker_code, alt.dataset.name, alt.world
+    for name in ("collate_fn", "worker_init_fn"):
+        for option in loader.option(name):
+            if isinstance(option.value, (Func, Instance, Bound, LambdaFunc)):
+                yield worker_code(loader.project, option.value), _function_name(option.value), option.world
+
+
 def sample_costs(loader: Loader) -> Iterator[Cost]:
     """The reasons why samples of this loader's datasets are dear, each with its world."""
     for dataset in datasets_of(loader):
@@ -130,16 +141,8 @@ def _dear_transform(project: Project, value: Value, depth: int) -> str:
 
 def cuda_uses(loader: Loader) -> Iterator[CudaUse]:
     """Where the dataset's methods or ``collate_fn`` put tensors on the GPU."""
-    project = loader.project
-    codes = [(alt.dataset.worker_code, alt.dataset.name, alt.world) for alt in datasets_of(loader) if alt.dataset]
-    codes += [
-        (worker_code(project, option.value), _function_name(option.value), option.world)
-        for name in ("collate_fn", "worker_init_fn")
-        for option in loader.option(name)
-        if isinstance(option.value, (Func, Instance, Bound, LambdaFunc))
-    ]
-    for code, owner, world in codes:
-        for use in _cuda_calls(project, code, owner):
+    for code, owner, world in loader.worker_codes:
+        for use in _cuda_calls(loader.project, code, owner):
             both = world.merge(use.world)
             if both is not None:
                 yield use._replace(world=both)

@@ -1,0 +1,3 @@
+"""Rules about what a dataset keeps in memory, and what that costs in several workers."""
+
+from __future__ import annotations

@@ -1,0 +1,3 @@
+"""Rules about evaluation, splitting and weighting."""
+
+from __future__ import annotations
