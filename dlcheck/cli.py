@@ -177,6 +177,11 @@ _CONFIGURING = (
     click.option("--target-python", metavar="VERSION", help="The version of Python that the code is for."),
     click.option("--baseline", metavar="FILE", help="Known findings, which are not reported."),
     click.option("--isolated", is_flag=True, help="Ignore configuration files and their baseline."),
+    click.option(
+        "--allow-extra-rules",
+        is_flag=True,
+        help="Load the rules of your own that the configuration names, also when isolated or under pre-commit.",
+    ),
 )
 
 
@@ -196,10 +201,28 @@ def _load(paths: Sequence[str], options: Mapping[str, Any]) -> Config:
             raise Fault(f"{FORMAT_VARIABLE} must be one of {', '.join(OUTPUT_FORMATS)}, not `{variable}`")
         given["output-format"] = variable
         origins["output-format"] = FORMAT_VARIABLE
-    config = load(common_folder(paths), given, isolated=options["isolated"], origins=origins)
+    config = load(
+        common_folder(paths),
+        given,
+        isolated=options["isolated"],
+        origins=origins,
+        allow_extra_rules=options["allow_extra_rules"],
+    )
+    _load_extra_rules(config)
+    config.rule_options(pages.load() if config.settings.get("rules") else {})
     for line in config.unknown_rules(pages.load):
         complain(f"warning: {line}")
     return config
+
+
+def _load_extra_rules(config: Config) -> list[ReportError]:
+    """Make the user's own rules known; what is wrong with them, which a run reports itself."""
+    found = []
+    for folder in config.extra_rules:
+        from dlcheck import extra
+
+        found.append(extra.load(folder))
+    return [one for one in found if isinstance(one, ReportError)]
 
 
 # check
@@ -429,6 +452,8 @@ def _toml_value(value: Any) -> str:
         return "true" if value else "false"
     if isinstance(value, str):
         return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    if isinstance(value, (int, float)):
+        return repr(value)
     if isinstance(value, Mapping):
         return "{ " + ", ".join(f"{_toml_value(key)} = {_toml_value(item)}" for key, item in value.items()) + " }"
     return "[" + ", ".join(_toml_value(item) for item in value) + "]"
@@ -464,10 +489,19 @@ def clean(path: str) -> None:
 def _page(word: str) -> Page:
     page = pages.find(word)
     if page is None:
+        _own_rules()
+        page = pages.find(word)
+    if page is None:
         known = pages.load()
         words = [*known, *(page.name for page in known.values())]
         raise Fault(f"there is no rule `{word}`{suggestion(word, words)}")
     return page
+
+
+def _own_rules() -> None:
+    """Make the rules known that the configuration of the current folder names."""
+    for problem in _load_extra_rules(load()):
+        complain(f"warning: {problem.path}: {problem.message}")
 
 
 @cli.command()
@@ -496,6 +530,7 @@ def rule(rule: str, form: str) -> None:
 @click.option("--output-format", "form", type=click.Choice(("text", "json")), default="text")
 def rules(form: str) -> None:
     """List all rules."""
+    _own_rules()
     known = pages.load().values()
     if form == "json":
         import json
@@ -519,12 +554,14 @@ def rules(form: str) -> None:
 def new_rule(code: str, name: str, directory: str | None) -> None:
     """Write the stub of a rule's page, and say where its check goes."""
     if not pages.is_code(code):
-        raise click.BadParameter(f"`{code}` is not DLC and three digits")
+        raise click.BadParameter(f"`{code}` is not three capitals and three digits")
     if not pages.is_name(name):
         raise click.BadParameter(f"`{name}` is not words joined by hyphens")
     taken = pages.find(code) or pages.find(name)
     if taken is not None:
         raise Fault(f"{taken.code} is {taken.name}")
+    if directory is None and not code.startswith("DLC"):
+        raise click.BadParameter(f"`{code}` is no code of dlcheck's own: say with --directory where your rules lie")
     folder = directory or str(pages.folder())
     file = os.path.join(folder, f"{code}-{name}.md")
     try:
@@ -533,5 +570,8 @@ def new_rule(code: str, name: str, directory: str | None) -> None:
     except OSError as error:
         raise Fault(f"{files.shown(file)}: {error.strerror or error}") from None
     say(f"Wrote {files.shown(file)}.")
+    if not code.startswith("DLC"):
+        say(f'Write its check in {files.shown(os.path.join(folder, "checks.py"))}, under @rule("{code}").')
+        return
     say(f'Write its check in dlcheck/checks/, under @rule("{code}"); the tests are the blocks of the page:')
     say(f"    pytest tests/test_pages.py -k {code}")

@@ -6,7 +6,7 @@ import difflib
 import os
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
@@ -55,7 +55,11 @@ KEYS: dict[str, Kind] = {
     "baseline": Kind("string", "the path of a baseline file"),
     "target-torch": _VERSION,
     "target-python": _VERSION,
+    "extra-rules": Kind("strings", "a list of folders with rules of your own"),
+    "rules": Kind("options", "a table of rules, each with a table of options"),
 }
+# Set in every hook that pre-commit runs: there, nobody has looked at what a configuration imports.
+PRE_COMMIT = "PRE_COMMIT"
 
 
 class ConfigError(Exception):
@@ -82,6 +86,7 @@ class Config:
     isolated: bool = True
     override_origins: Mapping[str, str] = field(default_factory=dict)
     here: str = field(default_factory=os.getcwd)
+    allow_extra_rules: bool = False
     _folders: dict[str, Config] = field(default_factory=dict, compare=False, repr=False)
 
     def for_folder(self, folder: str) -> Config:
@@ -102,9 +107,7 @@ class Config:
         return known
 
     def _under(self, root: str, file: str | None, settings: Mapping[str, Any]) -> Config:
-        return Config(
-            root, file, settings, self.overrides, False, self.override_origins, self.here, _folders=self._folders
-        )
+        return replace(self, root=root, file=file, settings=settings, isolated=False)
 
     def setting(self, key: str) -> Setting:
         """The value of a key that is one value, and where it comes from."""
@@ -216,17 +219,44 @@ class Config:
                 chosen = chosen - codes if key.endswith("ignore") else chosen | codes
         return frozenset(chosen)
 
+    def rule_options(self, pages: Mapping[str, Page]) -> dict[str, dict[str, Any]]:
+        """The options of rules, by code; raises ConfigError for what is no option of a rule, or of another kind."""
+        found: dict[str, dict[str, Any]] = {}
+        for selector, given in self.settings.get("rules", {}).items():
+            where = f"{files.shown(self.file or '')}: `rules.{selector}`"
+            page = next((page for page in pages.values() if selector in (page.code, page.name)), None)
+            if page is None:
+                words = [*pages, *(page.name for page in pages.values())]
+                raise ConfigError(f"{where}: there is no rule `{selector}`{suggestion(selector, words)}")
+            for name, value in given.items():
+                option = page.options.get(name)
+                if option is None:
+                    known = ", ".join(page.options) or "none"
+                    hint = suggestion(name, page.options)
+                    raise ConfigError(f"{where}: {page.code} has no option `{name}` (it has: {known}){hint}")
+                if not _is_like(value, option.default):
+                    kind = f"a value such as {option.default!r}"
+                    raise ConfigError(f"{where}: `{name}` must be {kind}, not {_told(value)}")
+            found.setdefault(page.code, {}).update(given)
+        return found
+
     @property
-    def rule_options(self) -> Mapping[str, Mapping[str, Any]]:
-        """The options of rules, by code."""
-        return cast("Mapping[str, Mapping[str, Any]]", self.settings.get("rules", {}))
+    def extra_rules(self) -> tuple[str, ...]:
+        """The absolute folders with rules of the user's own.
+
+        Only a configuration that holds where the user stands may name them: one that lies deeper belongs to what is
+        checked, and checking imports nothing of that.
+        """
+        if not self.allow_extra_rules or not files.within(self.root, self.here):
+            return ()
+        return tuple(os.path.normpath(os.path.join(self.root, name)) for name in self.settings.get("extra-rules", ()))
 
     def targets(self, root: str) -> Targets:
         """The versions that the project at ``root`` is written for."""
         from dlcheck.model.targets import Targets
 
         torch, python = self.target(root, "torch"), self.target(root, "python")
-        return Targets(torch.newest, python.oldest, python.newest)
+        return Targets(torch.newest, python.oldest, python.newest, torch.oldest, linux_only(root))
 
     def target(self, root: str, what: Literal["torch", "python"]) -> Declared:
         """One target version: as the options say, else as the project declares it."""
@@ -261,7 +291,7 @@ def resolve(selector: str, pages: Mapping[str, Page]) -> set[str]:
     """The codes that a code, a prefix, a name or ``ALL`` stands for."""
     if selector == "ALL":
         return set(pages)
-    if re.fullmatch(r"DLC\d*", selector):
+    if re.fullmatch(r"[A-Z]{3}\d*", selector):
         return {code for code in pages if code.startswith(selector)}
     return {code for code, page in pages.items() if page.name == selector}
 
@@ -269,7 +299,7 @@ def resolve(selector: str, pages: Mapping[str, Page]) -> set[str]:
 def _specificity(selector: str) -> int:
     if selector == "ALL":
         return 0
-    return len(selector) if selector.startswith("DLC") else len("DLC000")
+    return len(selector) if re.match(r"[A-Z]{3}", selector) else len("DLC000")
 
 
 def suggestion(word: str, words: Iterable[str]) -> str:
@@ -286,11 +316,23 @@ def load(
     *,
     isolated: bool = False,
     origins: Mapping[str, str] | None = None,
+    allow_extra_rules: bool = False,
 ) -> Config:
-    """The configuration of a folder (the current one): its nearest file under the overrides."""
-    start = Config(overrides=overrides or {}, isolated=isolated, override_origins=origins or {})
+    """The configuration of a folder (the current one): its nearest file under the overrides.
+
+    Rules of the user's own are left out where ``isolated``, and under pre-commit, unless they are allowed.
+    """
+    allowed = allow_extra_rules or not isolated and not os.environ.get(PRE_COMMIT)
+    start = Config(
+        overrides=overrides or {}, isolated=isolated, override_origins=origins or {}, allow_extra_rules=allowed
+    )
     check(start.overrides, "command line")
-    return start.for_folder(os.path.abspath(folder or "."))
+    place = os.path.abspath(folder or ".")
+    if isolated and allowed:
+        file = replace(start, isolated=False).for_folder(place)
+        rules = {key: value for key, value in file.settings.items() if key == "extra-rules"}
+        return replace(start, root=file.root, file=file.file, settings=rules)
+    return start.for_folder(place)
 
 
 def find_in(folder: str) -> tuple[str, dict[str, Any]] | None:
@@ -344,6 +386,8 @@ def _fits(kind: Kind, value: Any) -> bool:
         return isinstance(value, bool)
     if kind.name == "strings":
         return _strings(value)
+    if kind.name == "options":
+        return isinstance(value, Mapping) and all(isinstance(options, Mapping) for options in value.values())
     if kind.name == "table":
         return isinstance(value, Mapping) and all(_strings(codes) for codes in value.values())
     if not isinstance(value, str) or not value:
@@ -351,6 +395,13 @@ def _fits(kind: Kind, value: Any) -> bool:
     if kind.choices:
         return value in kind.choices
     return not kind.pattern or re.fullmatch(kind.pattern, value) is not None
+
+
+def _is_like(value: Any, default: Any) -> bool:
+    """Whether a value is of the kind of an option's default; a whole number will do for any number."""
+    if isinstance(default, float):
+        return isinstance(value, (int, float)) and not isinstance(value, bool)
+    return type(value) is type(default)
 
 
 def _strings(value: Any) -> bool:
@@ -392,6 +443,16 @@ def declared(root: str) -> tuple[Declared, Declared]:
         if python is _NOTHING:
             python = next((_declare("python", text, origin) for text in pythons if text), python)
     return torch, python
+
+
+_SYSTEM = re.compile(r"Operating System :: ([\w :/.-]+)")
+
+
+def linux_only(root: str) -> bool:
+    """Whether the classifiers of a project name Linux and no other system."""
+    texts = (_text(os.path.join(root, name)) for name in ("pyproject.toml", "setup.cfg", "setup.py"))
+    systems = {found.strip() for text in texts for found in _SYSTEM.findall(text)}
+    return bool(systems) and all(system.startswith("POSIX :: Linux") for system in systems)
 
 
 def _declarations(root: str) -> Iterable[tuple[str, list[str], list[str]]]:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dlcheck import files, pages, suppress
 from dlcheck.config import Config, ConfigError, common_folder
@@ -98,6 +98,7 @@ class _Run:
         self.workspaces: dict[str, Workspace] = {}
         self.roots: dict[str, str | None] = {}
         self.codes: dict[int, frozenset[str]] = {}  # by the identity of a configuration
+        self.options: dict[str, dict[str, dict[str, Any]]] = {}  # of rules, by the project's folder
         self.overlays: dict[str, tuple[str, bytes]] = {}
         self.stdin = ""
         if stdin is not None:
@@ -142,8 +143,22 @@ class _Run:
 
     def _selected(self, config: Config) -> frozenset[str]:
         if id(config) not in self.codes:
-            self.codes[id(config)] = config.codes(self.pages)
+            self.codes[id(config)] = config.codes(self._pages_of(config))
         return self.codes[id(config)]
+
+    def _pages_of(self, config: Config) -> dict[str, Page]:
+        """The pages of the rules that a configuration can select: ours, and those of the user's own that it names."""
+        own: set[str] = set()
+        for folder in config.extra_rules:
+            from dlcheck import extra
+
+            found = extra.load(folder)
+            if isinstance(found, ReportError):
+                if found not in self.errors:
+                    self.errors.append(found)
+            else:
+                own |= found
+        return {code: page for code, page in self.pages.items() if code.startswith("DLC") or code in own}
 
     def _workspace(self, root: str) -> Workspace:
         if root not in self.workspaces:
@@ -200,6 +215,7 @@ class _Run:
 
     def _analyse(self, root: str, members: list[_File]) -> list[Finding]:
         codes = frozenset[str]().union(*(self._selected(file.config) for file in members))
+        self.options[root] = self.config.for_folder(root).rule_options(self.pages)
         try:
             return self._run(root, members, codes)
         except Exception as error:  # noqa: BLE001 -- whatever fails, the other files are to be checked
@@ -224,8 +240,13 @@ class _Run:
         from dlcheck.model import Project
 
         named = [(file.source, file.facts) for file in members if file.source is not None and file.facts is not None]
-        config = self.config.for_folder(root)
-        return run(Project(self._workspace(root), named, config.targets(root), config.rule_options), codes)
+        targets = self.config.for_folder(root).targets(root)
+        return run(Project(self._workspace(root), named, targets, self.options[root]), codes, self._extra_failed)
+
+    def _extra_failed(self, code: str, error: Exception) -> None:
+        from dlcheck import extra
+
+        self.errors.append(extra.failure(code, error))
 
     # What is left
 

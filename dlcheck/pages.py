@@ -20,8 +20,11 @@ HERE = Path(__file__).resolve().parent
 HIDDEN = "## More cases"
 
 _TITLE = re.compile(
-    r"# (?P<name>[a-z0-9]+(?:-[a-z0-9]+)*) \((?P<code>DLC\d{3})\)\s*\n+```toml\n(?P<toml>.*?)\n```\n", re.S
+    r"# (?P<name>[a-z0-9]+(?:-[a-z0-9]+)*) \((?P<code>[A-Z]{3}\d{3})\)\s*\n+```toml\n(?P<toml>.*?)\n```\n", re.S
 )
+
+
+_FILE = re.compile(r"[A-Z]{3}\d{3}-.+\.md")
 
 
 class PageError(Exception):
@@ -117,11 +120,19 @@ def folder() -> Path:
 def load() -> dict[str, Page]:
     """All pages by code, in the order of their codes."""
     place = folder()
-    if not place.is_dir():
-        return {}
-    names = sorted(name for name in os.listdir(place) if name.startswith("DLC") and name.endswith(".md"))
+    return read(place) if place.is_dir() else {}
+
+
+def read(place: Path) -> dict[str, Page]:
+    """The pages in a folder by code, in the order of their codes; raises PageError and OSError."""
+    names = sorted(name for name in os.listdir(place) if _FILE.fullmatch(name))
     pages = [parse((place / name).read_text(encoding="utf-8"), name) for name in names]
     return {page.code: page for page in pages}
+
+
+def register(pages: Mapping[str, Page]) -> None:
+    """Add the pages of a project's own rules to those that ``load`` and ``find`` know."""
+    load().update(pages)
 
 
 def find(code_or_name: str) -> Page | None:
@@ -253,7 +264,7 @@ def stub(code: str, name: str, version: str) -> str:
 
 
 def is_code(text: str) -> bool:
-    return re.fullmatch(r"DLC\d{3}", text) is not None
+    return re.fullmatch(r"[A-Z]{3}\d{3}", text) is not None
 
 
 def is_name(text: str) -> bool:

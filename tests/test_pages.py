@@ -224,7 +224,7 @@ def test_page_is_complete(page: Page) -> None:
 
 @pytest.mark.parametrize("page", PAGES.values(), ids=PAGES)
 def test_metadata_reads_well(page: Page) -> None:
-    assert re.fullmatch(r"[a-z]+(-[a-z]+)+", page.name)
+    assert re.fullmatch(r"[a-z][a-z0-9]*(-[a-z0-9]+)+", page.name)
     assert len(page.summary) <= 100
     assert not page.summary.endswith(".")
     assert page.help.endswith(".")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
 
 from dlcheck.checks import (
@@ -48,20 +48,31 @@ facts(BatchLoop, lambda project: project.loops)
 _RECURSION = 5_000
 
 
-def run(project: Project, codes: Collection[str]) -> list[Finding]:
-    """The findings of the rules named by ``codes``, unsorted and not yet suppressed."""
+def run(
+    project: Project, codes: Collection[str], failed: Callable[[str, Exception], None] | None = None
+) -> list[Finding]:
+    """The findings of the rules named by ``codes``, unsorted and not yet suppressed.
+
+    ``failed`` is told of a rule of the user's own that raises; the others go on.
+    """
     limit = sys.getrecursionlimit()
     sys.setrecursionlimit(max(limit, _RECURSION))
     try:
         found: list[Finding] = []
         known: dict[type, list[Any]] = {}
         for registered in RULES.values():
-            if registered.code in codes:
+            if registered.code not in codes:
+                continue
+            try:
                 if registered.fact not in known:
                     known[registered.fact] = list(SOURCES[registered.fact](project))
                 for fact in known[registered.fact]:
                     project.evaluator.fresh()
                     found += registered.check(fact)
+            except Exception as error:
+                if failed is None or registered.code.startswith("DLC"):
+                    raise
+                failed(registered.code, error)
         return _distinct(found)
     finally:
         sys.setrecursionlimit(limit)

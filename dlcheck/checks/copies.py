@@ -1,3 +1,235 @@
-"""Rules about tensors made or moved in the training loop: needless, too early, or read too soon."""
+"""Rules about copies: pinned in the wrong place, started and read too soon, made again and again."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+
+from dlcheck.checks.registry import facts, rule
+from dlcheck.checks.report import Spot, elsewhere, finding, joint, provenance, written
+from dlcheck.findings import Finding
+from dlcheck.model import hostdata, hostreads, pinning
+from dlcheck.model.copying import Move, in_background, is_device_name, moves, pinned_for_this_copy
+from dlcheck.model.invariance import in_every_step, step_around
+from dlcheck.model.loaders import Loader, OptionAlt
+from dlcheck.model.loops import callers_in, enclosing_loops
+from dlcheck.model.transfers import target_of
+from dlcheck.model.values import Const, Made, Moved
+from dlcheck.model.worlds import ANY
+
+# torch's versions: the option came, was discouraged, and does nothing any more.
+_DEVICE_OPTION_SINCE = (1, 12)
+_DEVICE_OPTION_DISCOURAGED = (2, 7)
+_DEVICE_OPTION_IGNORED = (2, 9)
+# The first version of torch in which a copy to MPS keeps its source alive.
+_MPS_KEEPS_SOURCE = (2, 13)
+
+facts(Move, moves)
+
+
+# -- pinned in the wrong place
+
+
+@rule("DLC104")
+def inline_pin_memory(move: Move) -> Iterator[Finding]:
+    if move.method == "copy_" or not pinned_for_this_copy(move.project, move.site) or not _is_copied_to_gpu(move):
+        return
+    if in_background(move.project, move.link) or not _repeats(move):
+        return
+    yield _at(move, "DLC104", call=move.text)
+
+
+def _is_copied_to_gpu(move: Move) -> bool:
+    """A pinned tensor is copied to a GPU, unless it is known to stay or only to be converted."""
+    if any(kind == "cuda" for kind, _ in move.kinds):
+        return True
+    target = target_of(move.args)
+    return target is not None and all(kind == "unknown" for kind, _ in move.kinds) and is_device_name(target.expr)
+
+
+def _repeats(move: Move) -> bool:
+    """Whether it runs more than once, as far as the callers can be seen; a helper that nobody calls may."""
+    scope = move.link.scope
+    if move.site.inner is not None or scope.yields:
+        return True
+    if any(True for _ in enclosing_loops(move.project, move.link, None, ANY)):
+        return True
+    return scope.kind == "function" and scope.name != "main" and not any(callers_in(move.project, scope, ANY))
+
+
+@rule("DLC105")
+def pin_memory_in_worker(loader: Loader) -> Iterator[Finding]:
+    for pin in pinning.worker_pins(loader):
+        for workers in loader.option("num_workers"):
+            if workers.positive and joint([pin.world], [workers.world], loader.worlds()):
+                yield finding(
+                    "DLC105",
+                    Spot(pin.module, pin.at),
+                    pin.link,
+                    variant="fresh-process" if loader.spawns() else "",
+                    related=[
+                        written(workers, loader)._replace(caption="with these workers"),
+                        *provenance(workers.value),
+                    ],
+                    call=pin.text,
+                    owner=pin.owner,
+                )
+                break
+
+
+@rule("DLC107")
+def unpinnable_batch_type(loader: Loader) -> Iterator[Finding]:
+    if not loader.is_plain:
+        return
+    for batch in pinning.unpinnable_batches(loader):
+        for option in loader.pinning(True):
+            if joint([batch.world], [option.world], loader.worlds()):
+                yield finding(
+                    "DLC107",
+                    Spot(batch.module, batch.at),
+                    batch.link,
+                    related=[written(option, loader)._replace(caption="asked to pin here"), *provenance(option.value)],
+                    cls=batch.cls.name,
+                    owner=batch.owner,
+                    loader=loader.name,
+                )
+                break
+
+
+@rule("DLC108")
+def pin_memory_no_effect(loader: Loader) -> Iterator[Finding]:
+    yield from _device_option(loader)
+    if not loader.is_plain or loader.framework:
+        return
+    idle = pinning.copied_elsewhere(loader)
+    if idle is None:
+        return
+    for option in loader.option("pin_memory"):
+        literal = option.given and option.is_(True) and not _free(option)
+        if literal and joint([option.world], [idle.world], loader.worlds()):
+            spot = written(option, loader)
+            yield finding(
+                "DLC108",
+                spot,
+                loader.project.link_at(spot.module, spot.at),
+                related=[Spot(idle.module, idle.at, "copied here")],
+                loader=loader.name,
+                device="a Mac's GPU (MPS)" if idle.kind == "mps" else "the CPU",
+            )
+            return
+
+
+def _free(option: OptionAlt) -> bool:
+    return isinstance(option.value, Const) and option.value.free is not None
+
+
+def _device_option(loader: Loader) -> Iterator[Finding]:
+    """``pin_memory_device=``, which torch has stopped to heed."""
+    newest = loader.project.targets.torch
+    if newest is not None and newest < _DEVICE_OPTION_DISCOURAGED:
+        return
+    ignored = newest is None or newest >= _DEVICE_OPTION_IGNORED
+    for option in loader.option("pin_memory_device"):
+        known = option.given and isinstance(option.value, (Const, Made)) and not option.falsy and not _free(option)
+        if known and joint([option.world], loader.worlds()):
+            spot = written(option, loader)
+            yield finding(
+                "DLC108",
+                spot,
+                loader.project.link_at(spot.module, spot.at),
+                variant="device-ignored" if ignored else "device-discouraged",
+                related=elsewhere(option, loader, "set here"),
+                loader=loader.name,
+            )
+            return
+
+
+# -- started and read too soon
+
+
+@rule("DLC109")
+def device_to_host_race(move: Move) -> Iterator[Finding]:
+    if not _mentions_flag(move) or not move.waits(False) or not _copies_to_host(move):
+        return
+    found = hostreads.outcome(move)
+    if found is None or found.kind == "kept" and move.method == "copy_":
+        return
+    read = found.kind == "read"
+    yield _at(
+        move,
+        "DLC109",
+        variant="" if read else "kept",
+        related=[Spot(found.module, found.at, "read here" if read else "kept here")],
+        call=move.text,
+    )
+
+
+def _mentions_flag(move: Move) -> bool:
+    """Whether the call says anything of blocking: most do not, and need no further question."""
+    args = move.call.args
+    return any(arg.name == "non_blocking" or arg.star == "**" for arg in args) or len(args) > 1
+
+
+def _copies_to_host(move: Move) -> bool:
+    if move.method == "copy_":
+        return hostreads.fills_pinned_buffer(move) and not hostreads.copies_from_host(move)
+    if move.method != "to" or not move.to_host_only():
+        return False
+    return not all(hostreads.is_on_host(move, value) for value in move.values())
+
+
+@rule("DLC110")
+def mps_non_blocking_race(move: Move) -> Iterator[Finding]:
+    oldest = move.project.targets.torch_min
+    if oldest is not None and oldest >= _MPS_KEEPS_SOURCE or move.method != "to" or not _mentions_flag(move):
+        return
+    if any(isinstance(value, Moved) for value in move.values()):
+        return
+    if joint(move.mps_worlds(), move.waits(False)):
+        yield _at(move, "DLC110", variant="" if move.names_mps() else "any-accelerator", call=move.text)
+
+
+# -- made again and again
+
+
+@rule("DLC111")
+def host_tensor_then_move(move: Move) -> Iterator[Finding]:
+    if move.method == "copy_":
+        return
+    made = hostdata.factory(move)
+    if made is None or hostdata.is_cached(move.link) or not move.to_gpu():
+        return
+    if in_every_step(move.project, move.link, move.steps):
+        random = hostdata.is_random(move, made)
+        yield _at(
+            move, "DLC111", variant="random" if random else "", call=move.text, made=move.module.line(made.func.at)
+        )
+
+
+@rule("DLC112")
+def loop_invariant_transfer(move: Move) -> Iterator[Finding]:
+    if move.method == "copy_" or not move.to_gpu():
+        return
+    found = hostdata.constant(move, move.steps)
+    if found is not None:
+        related = [Spot(move.module, found.loop.head, "in each round of this loop")] if found.loop is not None else []
+        yield _at(move, "DLC112", variant="forward" if found.in_forward else "", related=related, call=move.text)
+
+
+@rule("DLC113")
+def cast_before_transfer(move: Move) -> Iterator[Finding]:
+    if move.method == "copy_" or not any(kind == "cuda" for kind, _ in move.kinds):
+        return
+    loop = step_around(move.link, move.steps)
+    cast = hostdata.cast_of_bytes(move, loop) if loop is not None else None
+    if cast is not None:
+        related = [Spot(move.module, cast.at, "made floats here")] if cast.at != move.call.at else []
+        yield _at(move, "DLC113", related=related, call=move.text)
+
+
+# -- what they share
+
+
+def _at(move: Move, code: str, *, variant: str = "", related: list[Spot] | None = None, **fields: object) -> Finding:
+    return finding(
+        code, Spot(move.module, move.call.at), move.link, variant=variant, related=related or (), fix=None, **fields
+    )

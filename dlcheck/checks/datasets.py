@@ -9,6 +9,7 @@ from dlcheck.checks.report import Spot, finding, joint, provenance, written
 from dlcheck.findings import Finding
 from dlcheck.model.datasets import DatasetClass
 from dlcheck.model.keeping import Handle, Kept
+from dlcheck.model.lazy_images import lazy_images
 from dlcheck.model.loaders import Loader, OptionAlt
 from dlcheck.model.program import copies_to_workers
 from dlcheck.model.values import Const
@@ -17,13 +18,19 @@ from dlcheck.model.values import Const
 @rule("DLC301")
 def eager_dataset_loading(loader: Loader) -> Iterator[Finding]:
     for alt in loader.datasets:
-        for kept in alt.dataset.kept_data if alt.dataset is not None else ():
+        for kept in _read_whole(alt.dataset) if alt.dataset is not None else ():
             for workers in loader.option("num_workers"):
                 if joint([alt.world], [kept.world], [workers.world], loader.worlds()):
                     variant = _eager_variant(loader, kept, workers)
                     if variant is not None and alt.dataset is not None:
                         yield _eager(loader, alt.dataset, kept, workers, variant)
                         break
+
+
+def _read_whole(dataset: DatasetClass) -> Iterator[Kept]:
+    """What is read whole; images that are only opened are DLC305's."""
+    unread = {link for images in lazy_images(dataset) for link in images.kept_by}
+    return (kept for kept in dataset.kept_data if kept.link not in unread)
 
 
 def _eager_variant(loader: Loader, kept: Kept, workers: OptionAlt) -> str | None:

@@ -1,3 +1,205 @@
 """Rules about what breaks inside workers: nested processes, batches that cannot travel, lost or stale state."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+
+from dlcheck.checks.registry import facts, rule
+from dlcheck.checks.report import Spot, finding, joint, provenance, written
+from dlcheck.findings import Finding
+from dlcheck.model.fork_safety import ForkUnsafe, fork_unsafe
+from dlcheck.model.hoarding import WITH_CUDA, Hoard, hoards
+from dlcheck.model.loaders import Loader, OptionAlt
+from dlcheck.model.processes import ChildProcess, child_processes
+from dlcheck.model.program import copies_to_workers
+from dlcheck.model.project import Project
+from dlcheck.model.scopes import last_name
+from dlcheck.model.state import Kept, kept_by_workers
+from dlcheck.model.unsendable import Unsendable, unsendable
+
+facts(ChildProcess, child_processes)
+facts(Hoard, hoards)
+
+
+def _with_workers(loader: Loader, workers: OptionAlt, caption: str) -> list[Spot]:
+    """Where it is written that a loader has workers, and where that number comes from."""
+    return [written(workers, loader)._replace(caption=caption), *provenance(workers.value)]
+
+
+@rule("DLC212")
+def workers_inside_daemon_process(child: ChildProcess) -> Iterator[Finding]:
+    loader, parent = child.loader, child.parent
+    if not joint(child.worlds, [child.workers.world], loader.worlds()):
+        return
+    if parent is None:
+        yield finding(
+            "DLC212",
+            Spot(child.module, child.at),
+            child.link,
+            related=_with_workers(loader, child.workers, "the workers that run this"),
+            what=child.text,
+            owner=child.owner,
+        )
+        return
+    spot = written(child.workers, loader)
+    yield finding(
+        "DLC212",
+        spot,
+        loader.project.link_at(spot.module, spot.at),
+        variant=parent.kind,
+        related=[Spot(parent.module, parent.at, "runs it in a daemon"), *provenance(child.workers.value)],
+        loader=loader.name,
+        owner=parent.name,
+    )
+
+
+@rule("DLC213")
+def unpicklable_batch_hang(loader: Loader) -> Iterator[Finding]:
+    for found in unsendable(loader):
+        for workers in loader.option("num_workers"):
+            if workers.positive and joint([found.world], [workers.world], loader.worlds()):
+                yield _unsendable(loader, found, workers)
+                break
+
+
+def _unsendable(loader: Loader, found: Unsendable, workers: OptionAlt) -> Finding:
+    return finding(
+        "DLC213",
+        Spot(found.module, found.at),
+        found.link,
+        variant={"graph": "gradient", "fails": "stacked-gradient", "object": ""}[found.kind],
+        related=_with_workers(loader, workers, "the workers that cannot send it"),
+        what=found.what,
+        owner=found.owner,
+    )
+
+
+@rule("DLC215")
+def hoarded_worker_tensors(hoard: Hoard) -> Iterator[Finding]:
+    loader = hoard.loader
+    if hoard.kind != "worker" or _shares_files(loader.project):
+        return
+    for workers in loader.option("num_workers"):
+        for pinning in loader.pinning(False):
+            if workers.positive and joint(hoard.worlds, [workers.world], [pinning.world], [WITH_CUDA], loader.worlds()):
+                yield finding(
+                    "DLC215",
+                    Spot(hoard.module, hoard.at),
+                    hoard.link,
+                    related=_with_workers(loader, workers, "the workers that send these tensors"),
+                    value=hoard.text,
+                    loader=loader.name,
+                )
+                return
+
+
+def _shares_files(project: Project) -> bool:
+    """Whether the program has chosen another way to share tensors: without open files."""
+    project.mention("set_sharing_strategy")
+    return any(last_name(getattr(site.expr, "func", None)) == "set_sharing_strategy" for module in project.loaded()
+               for site in module.calls)  # fmt: skip
+
+
+@rule("DLC504")
+def gpu_tensors_hoarded(hoard: Hoard) -> Iterator[Finding]:
+    if hoard.kind == "worker" or not joint(hoard.worlds, hoard.loader.worlds()):
+        return
+    related = []
+    if hoard.transfer is not None:
+        related.append(Spot(hoard.transfer.module, hoard.transfer.call.at, "moved to the GPU here"))
+    yield finding(
+        "DLC504",
+        Spot(hoard.module, hoard.at),
+        hoard.link,
+        variant="with-graph" if hoard.graph else "",
+        related=related,
+        value=hoard.text,
+    )
+
+
+@rule("DLC217")
+def fork_unsafe_library(loader: Loader) -> Iterator[Finding]:
+    chosen = loader.option("multiprocessing_context")
+    if copies_to_workers(loader) or not all(option.is_(None) or option.is_("fork") for option in chosen):
+        return
+    for found in fork_unsafe(loader):
+        for workers in loader.option("num_workers"):
+            if workers.positive and joint(found.worlds, [workers.world], loader.worlds()):
+                yield _fork_unsafe(loader, found, workers)
+                break
+
+
+def _fork_unsafe(loader: Loader, found: ForkUnsafe, workers: OptionAlt) -> Finding:
+    threads = found.kind == "threads"
+    caption = "used in the main process here" if threads else "used in a worker here"
+    other = [Spot(*found.other, caption)] if found.other is not None else []
+    return finding(
+        "DLC217",
+        Spot(found.module, found.at),
+        found.link,
+        variant="" if threads else "client",
+        related=[*other, *_with_workers(loader, workers, "the workers")],
+        what=found.what,
+        library=found.library,
+        dataset=found.dataset,
+    )
+
+
+@rule("DLC218")
+def stale_dataset_in_persistent_workers(loader: Loader) -> Iterator[Finding]:
+    if loader.framework or _restarts_workers(loader):
+        return
+    for change in loader.dataset_changes():
+        for persistent in loader.option("persistent_workers") if change.attributes else ():
+            for workers in loader.option("num_workers"):
+                if not (persistent.truthy and workers.positive):
+                    continue
+                if joint([loop.world for loop in loader.loops], [persistent.world], [workers.world], loader.worlds()):
+                    yield finding(
+                        "DLC218",
+                        Spot(change.module, change.at),
+                        change.link,
+                        related=[written(persistent, loader)._replace(caption="the workers live on with their copy")],
+                        change=change.text,
+                        dataset=change.name,
+                        attribute=change.attributes[0],
+                        loader=loader.name,
+                    )
+
+
+def _restarts_workers(loader: Loader) -> bool:
+    """Whether the program throws the iterator away itself: ``loader._iterator = None``."""
+    return any(store.target.name == "_iterator" for module in loader.project.loaded() for store in module.stores)
+
+
+@rule("DLC219")
+def state_lost_in_workers(loader: Loader) -> Iterator[Finding]:
+    if loader.framework:
+        return
+    for kept in kept_by_workers(loader):
+        for workers in loader.option("num_workers"):
+            for persistent in loader.option("persistent_workers"):
+                loses = persistent.falsy and _epochs(loader, kept) or kept.kind == "count"
+                worlds = joint(kept.worlds, [workers.world], [persistent.world], loader.worlds())
+                if workers.positive and loses and worlds:
+                    yield _lost(loader, kept, workers)
+
+
+def _epochs(loader: Loader, kept: Kept) -> bool:
+    """Whether the workers of one epoch are followed by others; of a cache, also where nothing is known of epochs."""
+    if any(loop.repeated_by() for loop in loader.loops):
+        return True
+    return kept.kind == "cache" and not loader.loops
+
+
+def _lost(loader: Loader, kept: Kept, workers: OptionAlt) -> Finding:
+    read = [Spot(*kept.read, "read here, in the main process")] if kept.read is not None else []
+    return finding(
+        "DLC219",
+        Spot(kept.module, kept.at),
+        kept.link,
+        variant={"cache": "", "count": "counter", "turn": "epoch"}[kept.kind],
+        related=[*read, *_with_workers(loader, workers, "the workers")],
+        attribute=kept.attribute,
+        dataset=kept.dataset,
+    )

@@ -8,8 +8,10 @@ from dlcheck import edits
 from dlcheck.checks.registry import rule
 from dlcheck.checks.report import Spot, elsewhere, finding, joint, make_fix, provenance, worlds, written
 from dlcheck.findings import Finding
+from dlcheck.model.frameworks import epochs_by
 from dlcheck.model.loaders import Loader, OptionAlt
-from dlcheck.model.loops import BatchLoop, NextCall
+from dlcheck.model.loops import NextCall
+from dlcheck.model.nesting import is_nested
 from dlcheck.model.values import Const, Made, Value
 from dlcheck.model.worlds import World
 
@@ -19,7 +21,7 @@ WITH_CUDA = World({("symbol", "cuda"): True})
 
 @rule("DLC201")
 def synchronous_loading(loader: Loader) -> Iterator[Finding]:
-    if loader.framework or not loader.is_plain or not _feeds_training(loader):
+    if not loader.is_plain or not _feeds_training(loader):
         return
     for option in loader.option("num_workers"):
         for cost in loader.sample_costs() if option.is_(0) else ():
@@ -39,29 +41,44 @@ def synchronous_loading(loader: Loader) -> Iterator[Finding]:
 
 
 def _feeds_training(loader: Loader) -> bool:
-    """Whether its batches go to a backward pass or to the GPU."""
-    if any(transfer.to_cuda() for transfer, _ in loader.copies()):
+    """Whether its batches go to a backward pass or to the GPU, by the program's hand or a trainer's."""
+    if loader.trained_by or any(transfer.to_cuda() for transfer, _ in loader.copies()):
         return True
     return any(loop.trains() for loop in loader.loops)
 
 
 @rule("DLC202")
 def missing_persistent_workers(loader: Loader) -> Iterator[Finding]:
-    if loader.framework or loader.never_ends() or loader.dataset_changes():
+    if loader.never_ends() or loader.dataset_changes():
+        return
+    if loader.trained_by:
+        yield from _respawning_by_trainer(loader)
         return
     for loop in loader.loops:
-        if not loop.direct or loop.framework:
+        if not loop.direct:
             continue
         for option in loader.option("persistent_workers") if loop.repeated_by() else ():
             for workers in loader.option("num_workers"):
                 if not (option.falsy and workers.positive):
                     continue
                 if joint([loop.world], [option.world], [workers.world], loader.worlds()):
-                    yield _respawning(loader, loop, option, workers)
+                    where = Spot(loop.module, loop.link.head, "started again each time here")
+                    yield _respawning(loader, where, option, workers)
                     return
 
 
-def _respawning(loader: Loader, loop: BatchLoop, option: OptionAlt, workers: OptionAlt) -> Finding:
+def _respawning_by_trainer(loader: Loader) -> Iterator[Finding]:
+    """A trainer iterates the loader anew in each epoch, and leaves its options as they are."""
+    for option in loader.option("persistent_workers"):
+        for workers in loader.option("num_workers"):
+            if option.falsy and workers.positive and joint([option.world], [workers.world], loader.worlds()):
+                trainer = epochs_by(loader.project)
+                if trainer is not None:
+                    yield _respawning(loader, Spot(*trainer, "started again in each epoch by this"), option, workers)
+                return
+
+
+def _respawning(loader: Loader, where: Spot, option: OptionAlt, workers: OptionAlt) -> Finding:
     spot = written(option, loader)
     module = loader.module
     certain = isinstance(workers.value, Const) and workers.value.free is None and len(loader.option("num_workers")) == 1
@@ -72,7 +89,7 @@ def _respawning(loader: Loader, loop: BatchLoop, option: OptionAlt, workers: Opt
         "DLC202",
         spot,
         loader.project.link_at(spot.module, spot.at),
-        related=[Spot(loop.module, loop.link.head, "started again each time here"), *provenance(workers.value)],
+        related=[where, *provenance(workers.value)],
         fix=make_fix("unsafe", "Add `persistent_workers=True`", [edit]),
         loader=loader.name,
         workers=_count(workers.value, "worker", "workers"),
@@ -91,7 +108,7 @@ _DEMANDING = ("persistent_workers", "prefetch_factor", "multiprocessing_context"
 
 @rule("DLC203")
 def worker_options_without_workers(loader: Loader) -> Iterator[Finding]:
-    if not loader.is_plain:
+    if not loader.path or loader.path.startswith("dgl."):  # whose loader makes of its options what it likes
         return
     for name in _DEMANDING:
         for option in loader.option(name):
@@ -157,7 +174,7 @@ def next_iter_in_loop(call: NextCall) -> Iterator[Finding]:
     if call.framework or not call.repeated_by():
         return
     loader = call.project.loader_of(call.ref)
-    if loader.never_ends():
+    if loader.never_ends() or is_nested(call):
         return
     cheap = all(option.is_(0) for option in loader.option("num_workers")) and all(
         option.is_(True) for option in loader.option("shuffle")

@@ -1,3 +1,116 @@
 """Rules about what a dataset keeps in memory, and what that costs in several workers."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+
+from dlcheck.checks.registry import facts, rule
+from dlcheck.checks.report import Spot, finding, joint, provenance, written
+from dlcheck.findings import Finding
+from dlcheck.model.collecting import Collected, collected
+from dlcheck.model.datasets import DatasetClass
+from dlcheck.model.lazy_images import lazy_images
+from dlcheck.model.loaders import Loader, OptionAlt
+from dlcheck.model.pickled_data import Pickled, pickled_data
+from dlcheck.model.program import chosen_method, copies_to_workers
+from dlcheck.model.sample_code import datasets
+from dlcheck.model.values import Const, Value
+
+facts(DatasetClass, datasets)
+
+
+@rule("DLC302")
+def cow_growth_of_python_objects(loader: Loader) -> Iterator[Finding]:
+    for alt in loader.datasets:
+        found = list(collected(alt.dataset)) if alt.dataset is not None else []
+        if alt.dataset is None or not found or copies_to_workers(loader):
+            continue  # where nothing is shared from the start: DLC303
+        loaded_whole = {kept.link for kept in alt.dataset.kept_data}  # DLC301
+        for container in found:
+            if container.link in loaded_whole:
+                continue
+            for workers in loader.option("num_workers"):
+                several = workers.positive and not workers.is_(1)
+                if several and joint([alt.world], [container.world], [workers.world], loader.worlds()):
+                    yield _growth(loader, alt.dataset, container, workers)
+                    break
+
+
+def _growth(loader: Loader, dataset: DatasetClass, container: Collected, workers: OptionAlt) -> Finding:
+    variant = "object-array" if container.is_object_array else "" if container.nested else "strings"
+    return finding(
+        "DLC302",
+        Spot(container.module, container.at),
+        container.link,
+        variant=variant,
+        related=[
+            written(workers, loader)._replace(caption="the workers that read it"),
+            *provenance(workers.value),
+        ],
+        attribute=f"self.{container.attribute}",
+        dataset=dataset.name,
+        workers=_number(workers.value),
+    )
+
+
+@rule("DLC303")
+def spawn_copies_dataset(loader: Loader) -> Iterator[Finding]:
+    for alt in loader.datasets:
+        found = list(pickled_data(alt.dataset)) if alt.dataset is not None else []
+        if alt.dataset is None or not found or not copies_to_workers(loader):
+            continue
+        loaded_whole = {kept.link for kept in alt.dataset.kept_data}  # DLC301
+        for data in found:
+            chosen = _start_method(loader)
+            if chosen is None and data.link in loaded_whole:
+                continue
+            for workers in loader.option("num_workers"):
+                starts = [chosen.world] if chosen is not None else loader.worlds()
+                if workers.positive and joint([alt.world], [data.world], [workers.world], starts, loader.worlds()):
+                    yield _copied(loader, alt.dataset, data, workers, chosen)
+                    break
+            else:
+                continue
+            if chosen is not None:
+                break  # one place: one finding
+
+
+def _start_method(loader: Loader) -> OptionAlt | None:
+    """Where the loader itself says that its workers are not forked."""
+    for option in loader.option("multiprocessing_context"):
+        if option.given and chosen_method(loader.project, option.value) in ("spawn", "forkserver"):
+            return option
+    return None
+
+
+def _copied(
+    loader: Loader, dataset: DatasetClass, data: Pickled, workers: OptionAlt, chosen: OptionAlt | None
+) -> Finding:
+    there = Spot(data.module, data.at)
+    place = written(chosen, loader) if chosen is not None else there
+    also = there._replace(caption="the data") if chosen is not None else written(workers, loader)._replace(
+        caption="the workers that get it"
+    )  # fmt: skip
+    link = data.link if place is there else loader.project.link_at(place.module, place.at)
+    return finding(
+        "DLC303",
+        place,
+        link,
+        variant="memmap" if data.kind == "memmap" else "",
+        related=[also, *provenance(workers.value)],
+        dataset=dataset.name,
+        what=f"{data.what}" if not data.attribute else f"self.{data.attribute}",
+        workers=_number(workers.value),
+    )
+
+
+def _number(value: Value) -> str:
+    if isinstance(value, Const) and value.value == 1:
+        return "1 worker"
+    return f"{value.value} workers" if isinstance(value, Const) else "several workers"
+
+
+@rule("DLC305")
+def lazy_image_handles(dataset: DatasetClass) -> Iterator[Finding]:
+    for images in lazy_images(dataset):
+        yield finding("DLC305", Spot(images.module, images.at), images.link, dataset=dataset.name)

@@ -8,7 +8,9 @@ from dlcheck import edits
 from dlcheck.checks.registry import rule
 from dlcheck.checks.report import Spot, elsewhere, finding, joint, make_fix, provenance, worlds, written
 from dlcheck.findings import Finding, Fix
+from dlcheck.model.copying import pinned_for_this_copy
 from dlcheck.model.loaders import Loader, OptionAlt
+from dlcheck.model.pinning import gives_objects, unpinnable_batches
 from dlcheck.model.transfers import Transfer
 from dlcheck.model.values import Alt, Batch, Pinned
 from dlcheck.model.worlds import World
@@ -18,11 +20,12 @@ from dlcheck.model.worlds import World
 def blocking_transfer_of_pinned_batch(transfer: Transfer) -> Iterator[Finding]:
     for source in transfer.sources:
         if isinstance(source.value, Pinned):
-            if joint([source.world], transfer.worlds(blocking=True)):
+            inline = pinned_for_this_copy(transfer.project, transfer.site)  # DLC104 says it
+            if not inline and joint([source.world], transfer.worlds(blocking=True)):
                 yield _at(transfer, "DLC101", variant="explicit-pin", fix=_non_blocking(transfer), call=transfer.text)
             continue
         loader = _loader(transfer, source)
-        if loader is None:
+        if loader is None or any(True for _ in unpinnable_batches(loader)):  # DLC107 says why they are not pinned
             continue
         for option in loader.pinning(True):
             if joint([source.world], transfer.worlds(blocking=True), [option.world], loader.worlds()):
@@ -60,7 +63,11 @@ def non_blocking_without_pin(transfer: Transfer) -> Iterator[Finding]:
 def missing_pin_memory(loader: Loader) -> Iterator[Finding]:
     if not loader.is_plain or loader.framework or loader.yields_cuda():
         return
-    copies = [(transfer, source) for transfer, source in loader.copies() if transfer.worlds(blocking=True)]
+    copies = [
+        (transfer, source)
+        for transfer, source in loader.copies()
+        if transfer.worlds(blocking=True) and _loader(transfer, source) is not None
+    ]
     if any(transfer.worlds(blocking=False) for transfer, _ in loader.copies()):
         return  # DLC102 says it, where the author expects the copy to overlap
     for option in loader.pinning(False):
@@ -104,6 +111,8 @@ def _loader(transfer: Transfer, source: Alt) -> Loader | None:
     if not isinstance(source.value, Batch) or source.value.managed or not source.value.exact:
         return None
     loader = transfer.project.loader_of(source.value.loader)
+    if not source.value.part and gives_objects(loader):
+        return None
     return loader if loader.is_plain and not loader.framework else None
 
 

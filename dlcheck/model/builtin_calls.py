@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -73,12 +74,20 @@ _FLUENT = frozenset(
 
 
 def _is_plain_module(ev: Evaluator, value: Value, method: str) -> bool:
-    """Whether it is a network of the project that leaves a method as torch has it."""
+    """Whether it is a network of torch, or one of the project that leaves a method as torch has it."""
+    if isinstance(value, Made):
+        return value.path == "torch.compile" or is_torch_module(value.path)
     return (
         isinstance(value, Instance)
         and ev.project.method(value.cls, method) is None
         and any(path.startswith("torch.nn.") for path in ev.project.external_bases(value.cls))
     )
+
+
+def is_torch_module(path: str) -> bool:
+    """Whether a library's name is a class of ``torch.nn``, so that calling it makes a network or a loss."""
+    name = path.rpartition(".")[2]
+    return path.startswith("torch.nn.") and "()" not in path and name[:1].isupper() and name != "Parameter"
 
 
 def _moved_unknown(ev: Evaluator, name: str, args: Arguments, point: Point) -> list[Alt] | None:
@@ -202,7 +211,7 @@ def call_external(ev: Evaluator, path: str, args: Arguments, base: Made | None =
     if framework and name in _PREPARES:
         return _prepared(ev, framework, args)
     if path.startswith("torch.") and _computes(path):
-        return _computed(ev, path, args)
+        return _computed(ev, path, args, base)
     return [Alt(calling.made(path, args, base), ANY)]
 
 
@@ -270,7 +279,7 @@ def _computes(path: str) -> bool:
     return not path.startswith(_NOT_COMPUTING) and path.rpartition(".")[2][:1].islower() and path != "torch.device"
 
 
-def _computed(ev: Evaluator, path: str, args: Arguments) -> list[Alt]:
+def _computed(ev: Evaluator, path: str, args: Arguments, base: Made | None) -> list[Alt]:
     from dlcheck.model.transfers import TENSOR_MAKERS, device_kinds
 
     for thunk, _ in args.positional[:2]:
@@ -281,7 +290,7 @@ def _computed(ev: Evaluator, path: str, args: Arguments) -> list[Alt]:
         device = calling.keyword(args, "device")
         if device is not None and any(kind == "cuda" for kind, _ in device_kinds(ev, device)):
             return [Alt(Moved(UNKNOWN, calling.call_key(args), _here(args)), ANY)]
-    return [Alt(calling.made(path, args), ANY)]
+    return [Alt(calling.made(path, args, base), ANY)]
 
 
 def _dict(ev: Evaluator, args: Arguments) -> list[Alt]:
@@ -304,7 +313,7 @@ def _number(convert: Callable[..., object]) -> Callable[[Evaluator, Arguments], 
                     return [Alt(Const(convert(value.value), value.origin, value.free), ANY)]
                 except (TypeError, ValueError, OverflowError):
                     pass
-            if isinstance(value, Unknown):
+            if isinstance(value, Unknown) or calling.counts_cpus(value):
                 return [Alt(value, ANY)]
             return [Alt(Unknown(calling.call_key(args)), ANY)]
 
@@ -343,7 +352,9 @@ def _pick(pick: Callable[..., object], many: Value, args: Arguments) -> Value:
         free = next((value.free for value in constants if value.free is not None), None)
         return Const(best, next((value.origin for value in constants if value.origin), None), free)
     if pick is max and any(isinstance(value, Const) and _positive(value.value) for value in values):
-        return Made("positive", args, calling.call_key(args))
+        # ``max(1, os.cpu_count() - 2)``: the larger of the two is the machine's.
+        cpus = next((value for value in values if calling.counts_cpus(value)), None)
+        return Made("positive", args, calling.call_key(args), cpus)
     if pick is min and all(map(_is_positive, values)):
         return Made("positive", args, calling.call_key(args))
     return Unknown(calling.call_key(args))
@@ -356,7 +367,7 @@ def _positive(value: object) -> bool:
 def _is_positive(value: Value) -> bool:
     if isinstance(value, Const):
         return _positive(value.value)
-    return isinstance(value, Made) and value.path in ("os.cpu_count", "multiprocessing.cpu_count", "positive")
+    return isinstance(value, Made) and (value.path in library.CPU_COUNTS or value.path == "positive")
 
 
 def _next(ev: Evaluator, args: Arguments) -> list[Alt]:
@@ -453,13 +464,13 @@ def _len(ev: Evaluator, args: Arguments) -> list[Alt]:
 def _random_split(ev: Evaluator, args: Arguments) -> list[Alt]:
     """Two or more subsets of one dataset."""
     base = calling.made("torch.utils.data.random_split", args)
-    part = Thunk(None, None, (Alt(Made("torch.utils.data.Subset", args, base.key), ANY),))
     lengths = calling.argument(args, "lengths", 1)
     count = 4
     if lengths is not None:
         many = next((alt.value for alt in ev.force(lengths) if isinstance(alt.value, Many)), None)
         count = len(many.items) if many is not None and not many.open else 4
-    return [Alt(Many("list", (part,) * count), ANY)]
+    parts = (Made("torch.utils.data.Subset", args, (base.key, number)) for number in range(count))
+    return [Alt(Many("list", tuple(map(calling.known, parts))), ANY)]
 
 
 _SPECIAL: dict[str, Callable[[Evaluator, Arguments], list[Alt]]] = {
@@ -474,6 +485,8 @@ _SPECIAL: dict[str, Callable[[Evaluator, Arguments], list[Alt]]] = {
     "builtins.str": _number(str),
     "builtins.abs": _number(abs),
     "builtins.round": _number(round),
+    "math.floor": _number(math.floor),
+    "math.ceil": _number(math.ceil),
     "builtins.min": _extreme(min),
     "builtins.max": _extreme(max),
     "builtins.next": _next,

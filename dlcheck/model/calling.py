@@ -562,12 +562,30 @@ def binary(expr: forms.Binary, left: Value, right: Value, point: Point) -> list[
         return [Alt(joined(left, right), ANY)]
     if isinstance(left, Many) and isinstance(right, Many) and expr.op == "+":
         return [Alt(Many(left.kind, left.items + right.items, left.open or right.open), ANY)]
+    if _is_share_of_cpus(expr.op, left, right):
+        return [Alt(Made(library.CPU_SHARE, None, (point.module.name, expr.at, point.frame), left), ANY)]
     for side in (left, right):
         if isinstance(side, Batch):
             return [Alt(Batch(side.loader, side.managed, False, True), ANY)]
         if isinstance(side, Moved):
             return [Alt(side, ANY)]
     return [Alt(Unknown((point.module.name, expr.at, point.frame)), ANY)]
+
+
+def counts_cpus(value: Value) -> bool:
+    """Whether a value is the machine's number of CPUs, or computed of that number and constants alone."""
+    if not isinstance(value, Made):
+        return False
+    return value.path in library.CPU_COUNTS or value.path in (library.CPU_SHARE, "positive") and value.base is not None
+
+
+def _is_share_of_cpus(op: str, left: Value, right: Value) -> bool:
+    """``os.cpu_count() // 2``; who divides by more than that may mean the GPUs of a machine."""
+    if not counts_cpus(left) or not isinstance(right, Const) or not isinstance(right.value, (int, float)):
+        return False
+    if op in ("/", "//"):
+        return 0 < right.value < 4
+    return op in "+-" or op == "*" and right.value > 0.25
 
 
 def _arithmetic(op: str, left: object, right: object) -> object:

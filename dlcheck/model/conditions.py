@@ -140,7 +140,7 @@ def _made_truth(value: Made, where: Hashable) -> Truths:
     symbol = library.SYMBOLS.get(value.path)
     if symbol:
         return _open(("symbol", symbol))
-    if value.path in ("os.cpu_count", "multiprocessing.cpu_count", "torch.cuda.device_count().positive"):
+    if value.path in library.CPU_COUNTS or value.path == "torch.cuda.device_count().positive":
         return [(True, ANY)]
     if value.path == "torch.cuda.device_count":
         return _open(("symbol", "cuda"))

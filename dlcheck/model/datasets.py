@@ -88,7 +88,7 @@ def datasets_of(loader: Loader) -> list[DatasetAlt]:
     project = loader.project
     out: list[DatasetAlt] = []
     for option in loader.option("dataset"):
-        for value, world in _unwrapped(project.evaluator, [Alt(option.value, option.world)], 0):
+        for value, world in unwrapped(project.evaluator, [Alt(option.value, option.world)]):
             if isinstance(value, Instance):
                 out.append(DatasetAlt(project.dataset_class(value), "", None, world))
             elif isinstance(value, Made):
@@ -98,13 +98,14 @@ def datasets_of(loader: Loader) -> list[DatasetAlt]:
     return out
 
 
-def _unwrapped(ev: Evaluator, alts: list[Alt], depth: int) -> Iterator[Alt]:
+def unwrapped(ev: Evaluator, alts: list[Alt], depth: int = 0) -> Iterator[Alt]:
+    """The datasets inside Subset, random_split and the like."""
     for value, world in alts:
         inner = _inside(ev, value) if depth < 5 else None
         if inner is None:
             yield Alt(value, world)
         else:
-            for found, other in _unwrapped(ev, inner, depth + 1):
+            for found, other in unwrapped(ev, inner, depth + 1):
                 both = world.merge(other)
                 if both is not None:
                     yield Alt(found, both)

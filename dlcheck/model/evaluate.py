@@ -358,6 +358,10 @@ class Evaluator:
                 self.before(link.block, link.index, name, frame),
                 lambda value: calling.augmented(self, stmt, value, point),
             )
+        if isinstance(stmt, forms.AugAssign) and isinstance(stmt.target, forms.Sub):
+            return self.bind(
+                self.value_before(stmt.target.value, name, point), lambda value: [Alt(_with_other_item(value), ANY)]
+            )
         if isinstance(stmt, forms.Do) and isinstance(stmt.value, forms.Call):
             return calling.mutated(self, stmt.value, name, point)
         if isinstance(stmt, (forms.Import, forms.ImportFrom)):
@@ -577,6 +581,13 @@ def _assuming(alts: Iterable[Alt], key: Hashable, choice: Hashable) -> list[Alt]
     return out
 
 
+def _with_other_item(value: Value) -> Value:
+    """A container after ``name[key] += ...``: nothing is known of its items any more."""
+    if isinstance(value, Mapping):
+        return Mapping((), True)
+    return Many(value.kind, (), True) if isinstance(value, Many) else value
+
+
 def _walruses(expr: Expr, name: str) -> Iterable[forms.Walrus]:
     from dlcheck.model.scopes import descend
 
@@ -687,8 +698,16 @@ def _bool(ev: Evaluator, expr: forms.Bool, point: Point) -> list[Alt]:
 
 def _not(ev: Evaluator, expr: forms.Unary, point: Point) -> list[Alt]:
     if expr.op == "not":
+        values = ev.eval(expr.value, point)
+        if all(isinstance(alt.value, Const) for alt in values):  # what the user chose stays chosen
+            return ev.bind(values, lambda value: [Alt(_negated(value), ANY)])
         return [Alt(Const(truth), world) for truth, world in conditions.truth(ev, expr, point)]
     return ev.bind(ev.eval(expr.value, point), lambda value: calling.unary(expr, value, point))
+
+
+def _negated(value: Value) -> Value:
+    assert isinstance(value, Const)
+    return Const(not value.value, value.origin, value.free, value.chosen)
 
 
 def _compare(ev: Evaluator, expr: forms.Compare, point: Point) -> list[Alt]:

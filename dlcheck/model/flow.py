@@ -78,3 +78,27 @@ def later_in_function(link: Link) -> Iterator[Link]:
             yield after
             yield from links_in(after)
         here = here.parent
+
+
+def earlier_in_function(link: Link) -> Iterator[Link]:
+    """The statements before one, nearest first: of its block, then of the blocks around it."""
+    here: Link | None = link
+    while here is not None:
+        yield from reversed(here.block[: here.index])
+        here = here.parent
+
+
+def leaves_after(link: Link, loop: Link) -> bool:
+    """Whether a statement inside a loop is followed, in the same round, by what leaves that loop."""
+    if not is_inside(link, loop):
+        return False
+    here = link
+    while here is not loop:
+        for after in here.block[here.index :]:
+            stmt = after.stmt
+            if isinstance(stmt, (forms.Return, forms.Raise)) or isinstance(stmt, forms.Jump) and stmt.kind == "break":
+                return True
+        if here.parent is None or isinstance(here.parent.stmt, (forms.For, forms.While)):
+            return False
+        here = here.parent
+    return False

@@ -84,7 +84,7 @@ def construction_code(dataset: DatasetClass) -> WorkerCode:
     return code_from(project, frames)
 
 
-def _kept_stores(dataset: DatasetClass) -> Iterator[tuple[Store, Frame]]:
+def kept_stores(dataset: DatasetClass) -> Iterator[tuple[Store, Frame]]:
     """The assignments ``self.name = ...`` that the constructor runs."""
     lineage = dataset.project.lineage(dataset.cls)
     for frame, _ in dataset.construction_code.frames:
@@ -108,7 +108,7 @@ def handles(dataset: DatasetClass) -> list[Handle]:
         return []
     ev = project.evaluator
     stored: list[tuple[str, Made, World]] = []
-    for store, frame in _kept_stores(dataset):
+    for store, frame in kept_stores(dataset):
         if store.value is None or code.stores_attribute(store.target.name):
             continue
         if isinstance(store.link.stmt, forms.With):
@@ -211,7 +211,7 @@ def _reads_through_handle(dataset: DatasetClass) -> bool:
     ev = dataset.project.evaluator
     return any(
         _handle_kind(ev, made) is not None and dataset.worker_code.reads_attribute(dataset.cls, store.target.name)
-        for store, frame in _kept_stores(dataset)
+        for store, frame in kept_stores(dataset)
         if store.value is not None and not isinstance(store.link.stmt, forms.With)
         for value in ev.values(store.value, Point(frame, store.link))
         for made, _ in _made_inside(ev, value)
@@ -226,7 +226,7 @@ def _reads_a_file(path: str) -> bool:
 def _bulk(dataset: DatasetClass) -> Iterator[Kept]:
     ev = dataset.project.evaluator
     scopes = {frame.scope for frame, _ in dataset.construction_code.frames}
-    for store, frame in _kept_stores(dataset):
+    for store, frame in kept_stores(dataset):
         if store.value is None or not dataset.worker_code.reads_attribute(dataset.cls, store.target.name):
             continue
         for value, world in ev.eval(store.value, Point(frame, store.link)):
@@ -271,6 +271,8 @@ def _bulk_source(ev: Evaluator, value: Value, depth: int) -> Iterator[tuple[str,
             return
         if root == "numpy.load" and isinstance(value, Made) and _is_archive(ev, value) and path == root:
             return
+        if args is not None and any(calling.keyword(args, name) is not None for name in ("chunksize", "iterator")):
+            return  # read in parts, as it is iterated
         yield root, "objects" if library.BULK_READERS[root] == "objects" else "array"
 
 
@@ -410,7 +412,7 @@ def _landing(dataset: DatasetClass, scope: Scope, link: Link) -> Link | None:
     if any(reads(dataset.cls, name) for name in attributes):
         return link
     if link in scope.returns or any(_mentions(value, local) for value in _returned(scope)):
-        for store, _ in _kept_stores(dataset):
+        for store, _ in kept_stores(dataset):
             if store.value is not None and reads(dataset.cls, store.target.name) and _calls(store.value, scope.name):
                 return store.link
     return None

@@ -265,6 +265,15 @@ VIEWS = frozenset(
 )  # fmt: skip
 
 
+# How many CPUs the machine has, whatever part of them this process may use.
+CPU_COUNTS = frozenset(
+    {"os.cpu_count", "multiprocessing.cpu_count", "torch.multiprocessing.cpu_count", "psutil.cpu_count"}
+)
+
+# What a computation with such a number gives: ``os.cpu_count() // 2``.
+CPU_SHARE = "share of cpu_count"
+
+
 def canonical(path: str) -> str:
     """The one name of what ``path`` names."""
     return _CANONICAL.get(path, path)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from dlcheck.facts import forms
 from dlcheck.model import calling, conditions, library, loops, samples
+from dlcheck.model.changes import Change, changes
 from dlcheck.model.datasets import DatasetAlt, datasets_of
 from dlcheck.model.samples import Cost, CudaSample, CudaUse
 from dlcheck.model.scopes import Link, Module, Scope, Site, descend, dotted, last_name
@@ -68,7 +69,7 @@ class OptionAlt(NamedTuple):
         """Whether it is a number above zero."""
         value = self.value
         if isinstance(value, Made):
-            return value.path in ("os.cpu_count", "multiprocessing.cpu_count", "positive")
+            return value.path in library.CPU_COUNTS or value.path == "positive"
         return isinstance(value, Const) and isinstance(value.value, (int, float)) and value.value > 0
 
     @property
@@ -88,6 +89,7 @@ class Loader:
     ref: LoaderRef
     loops: list[BatchLoop] = field(default_factory=list)
     framework: str = ""  # that took it over
+    trained_by: str = ""  # the framework whose trainer trains on its batches
 
     @property
     def module(self) -> Module:
@@ -207,13 +209,13 @@ class Loader:
             for option in self.option("multiprocessing_context")
         )
 
-    def dataset_changes(self) -> bool:
-        """Whether the program changes the dataset between epochs: persistent workers would not see it."""
-        classes = {alt.dataset.cls for alt in self.datasets if alt.dataset is not None}
-        around = {link for loop in self.loops for link in loop.repeated_by()}
-        given = calling.argument(self.ref.args, "dataset", 0)
-        name = dotted(given.expr) if given is not None and given.point is not None else None
-        return any(_changes_dataset(self.project, link, classes, name) for link in around)
+    @cached_property
+    def _dataset_changes(self) -> list[Change]:
+        return changes(self)
+
+    def dataset_changes(self) -> list[Change]:
+        """What the program changes in the dataset between epochs: persistent workers do not see it."""
+        return self._dataset_changes
 
     def worker_init_may_touch_dataset(self) -> bool:
         """Whether a ``worker_init_fn`` may split the dataset, or open its files anew."""
@@ -281,34 +283,6 @@ def _counts(expr: forms.Expr) -> bool:
     if last_name(expr.func) in ("range", "trange", "count"):
         return True
     return last_name(expr.func) in ("tqdm", "enumerate", "track") and bool(expr.args) and _counts(expr.args[0].value)
-
-
-def _changes_dataset(project: Project, loop: Link, classes: set[Scope], name: str | None) -> bool:
-    """Whether a loop sets attributes of a dataset of these classes, or of what is called ``name``."""
-    module = loop.scope.module
-    for store in module.stores:
-        if loop in (store.link, *store.link.outer()):
-            target = dotted(store.target) or ""
-            if ".dataset." in target or name is not None and dotted(store.target.value) == name:
-                return True
-            point = project.point(Site(store.target.value, store.link, None))
-            holders = project.evaluator.values(store.target.value, point)
-            if any(isinstance(value, Instance) and value.cls in classes for value in holders):
-                return True
-    for site in module.calls_in(loop):
-        func = site.expr.func if isinstance(site.expr, forms.Call) else None
-        if not isinstance(func, forms.Attr):
-            continue
-        if dotted(func.value) is not None and last_name(func.value) == "dataset" and func.name.startswith("set_"):
-            return True
-        for value in project.evaluator.values(func, project.point(site)):
-            if isinstance(value, Func) and value.scope.owner in classes and _sets_attributes(value.scope):
-                return True
-    return False
-
-
-def _sets_attributes(method: Scope) -> bool:
-    return any(store.link.scope is method for store in method.module.stores)
 
 
 def constructions(ev: Evaluator, ref: LoaderRef) -> list[Construction]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from dlcheck.facts import forms
 from dlcheck.model import calling
+from dlcheck.model.flow import leaves_after, links_in
 from dlcheck.model.iteration import elements
 from dlcheck.model.scopes import Inner, Link, Module, Scope, Site, dotted, last_name
 from dlcheck.model.values import (
@@ -16,6 +17,7 @@ from dlcheck.model.values import (
     Const,
     Frame,
     Func,
+    Instance,
     Iterating,
     LoaderRef,
     Managed,
@@ -46,6 +48,7 @@ class BatchLoop:
     world: World
     direct: bool
     framework: str = ""
+    iterated: forms.Expr | None = None  # what stands after ``in``, or after ``yield from``
 
     @property
     def module(self) -> Module:
@@ -110,7 +113,11 @@ class NextCall:
         ev = self.project.evaluator
         around = enclosing_loops(self.project, self.site.link, self.site.inner, self.world)
         built = set(loops_of_constructor(self.project, self.ref, self.world))
-        return [link for link in around if link not in built and not runs_once(ev, link)]
+        return [
+            link
+            for link in around
+            if link not in built and not runs_once(ev, link) and not leaves_after(self.site.link, link)
+        ]
 
 
 def source_of(value: Value) -> tuple[LoaderRef, tuple[str, ...], str] | None:
@@ -171,12 +178,12 @@ def _loops_at(
     for value, world in ev.eval(expr, point):
         found = list(sources_of(value))
         for ref, kinds, framework in found:
-            yield BatchLoop(project, ref, link, inner, world, "iter" not in kinds, framework)
+            yield BatchLoop(project, ref, link, inner, world, "iter" not in kinds, framework, expr)
         if not found:
             for batch, other in _batches(ev, elements(ev, [Alt(value, ANY)], key)):
                 both = world.merge(other)
                 if both is not None:
-                    yield BatchLoop(project, batch.loader, link, inner, both, False, batch.managed)
+                    yield BatchLoop(project, batch.loader, link, inner, both, False, batch.managed, expr)
 
 
 def _uninteresting(expr: forms.Expr) -> bool:
@@ -260,8 +267,11 @@ def loops_of_constructor(project: Project, ref: LoaderRef, world: World) -> Iter
 def runs_once(ev: Evaluator, link: Link) -> bool:
     """Whether a loop is known to run at most one round."""
     stmt = link.stmt
-    if isinstance(stmt, forms.While):
-        return bool(link.blocks["body"]) and _breaks(link.blocks["body"][-1])
+    if not isinstance(stmt, (forms.For, forms.While)):
+        return False
+    body = link.blocks.get("body", [])
+    if body and _breaks(body[-1]) and not any(_continues(inner) for inner in links_in(link)):
+        return True
     if not isinstance(stmt, forms.For) or not isinstance(stmt.iter, forms.Call) or last_name(stmt.iter.func) != "range":
         return False
     if len(stmt.iter.args) != 1:
@@ -277,6 +287,10 @@ def runs_once(ev: Evaluator, link: Link) -> bool:
 def _breaks(link: Link) -> bool:
     stmt = link.stmt
     return isinstance(stmt, (forms.Return, forms.Raise)) or isinstance(stmt, forms.Jump) and stmt.kind == "break"
+
+
+def _continues(link: Link) -> bool:
+    return isinstance(link.stmt, forms.Jump) and link.stmt.kind == "continue"
 
 
 def calls_within(project: Project, link: Link, depth: int = 0, seen: set[Scope] | None = None) -> Iterator[forms.Call]:
@@ -296,7 +310,7 @@ def calls_within(project: Project, link: Link, depth: int = 0, seen: set[Scope] 
 
 
 def called_scopes(project: Project, site: Site) -> Iterator[Scope]:
-    """The project's functions that a call can mean."""
+    """The project's functions that a call can mean; of an object that is called, its ``__call__``."""
     call = site.expr
     assert isinstance(call, forms.Call)
     if not isinstance(call.func, (forms.Name, forms.Attr)):
@@ -304,3 +318,7 @@ def called_scopes(project: Project, site: Site) -> Iterator[Scope]:
     for value in project.evaluator.values(call.func, project.point(site)):
         if isinstance(value, Func):
             yield value.scope
+        elif isinstance(value, Instance):
+            method = project.method(value.cls, "__call__")
+            if method is not None:
+                yield method

@@ -17,6 +17,7 @@ from dlcheck.model.frameworks import mark_managed
 from dlcheck.model.loaders import Loader, built_loaders, is_fallback, loader_calls
 from dlcheck.model.loops import BatchLoop, NextCall, batch_loops, called_scopes, next_calls
 from dlcheck.model.scopes import Link, Module, Scope, Site, Store, dotted, last_name
+from dlcheck.model.stored import Samples, sample_makers
 from dlcheck.model.targets import Targets
 from dlcheck.model.transfers import Transfer, transfers
 from dlcheck.model.values import (
@@ -35,7 +36,7 @@ from dlcheck.model.values import (
     Unknown,
     Value,
 )
-from dlcheck.model.worlds import ANY
+from dlcheck.model.worlds import ANY, World
 
 if TYPE_CHECKING:
     from dlcheck.facts import ModuleFacts
@@ -550,13 +551,14 @@ class Project:
         if scope.name == "forward":
             return  # models are called as objects
         name = (scope.owner.name if scope.owner is not None else scope.name).encode()
-        unread = [file for file in self._mentioning(stem) if file not in self.modules]
+        unread = [file for file in self.mentioning(stem) if file not in self.modules]
         found = [(file, data) for file in unread if (data := self.workspace.read(file)) is not None and name in data]
         found.sort(key=lambda item: b"oader" not in item[1])
         for file, _ in found[:MAX_CALLING_FILES]:
             self.module_at(file)
 
-    def _mentioning(self, word: str) -> list[str]:
+    def mentioning(self, word: str) -> list[str]:
+        """The files of the project in which a word stands."""
         key = ("mention", word)
         if key not in self._searched:
             self._searched.add(key)
@@ -694,7 +696,7 @@ class Project:
             if module.is_package:
                 stem = os.path.basename(os.path.dirname(module.source.file))
             words = [name.encode() for name in names]
-            unread = [file for file in self._mentioning(stem) if file not in self.modules] if words and stem else []
+            unread = [file for file in self.mentioning(stem) if file not in self.modules] if words and stem else []
             found = [file for file in unread if any(word in (self.workspace.read(file) or b"") for word in words)]
             for file in found[:MAX_CALLING_FILES]:
                 user = self.module_at(file)
@@ -718,6 +720,15 @@ class Project:
             loader.framework = loader.framework or loop.framework
         mark_managed(self, found)
         return list(found.values())
+
+    @cached_property
+    def samples(self) -> list[Samples]:
+        """The datasets, each with the paths through what makes its samples."""
+        return list(sample_makers(self))
+
+    def samples_of(self, loader: Loader) -> list[tuple[Samples, World]]:
+        """The datasets of a loader, with their worlds."""
+        return [(samples, world) for samples in self.samples for user, world in samples.loaders if user is loader]
 
     @cached_property
     def transfers(self) -> list[Transfer]:

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 
 from dlcheck.facts import forms
 from dlcheck.model import calling, library
-from dlcheck.model.scopes import Link, Module, Site, last_name
+from dlcheck.model.flow import links_of
+from dlcheck.model.scopes import Link, Module, Site, descend, last_name
 from dlcheck.model.values import Const, Made, Point
 from dlcheck.model.worlds import World
 
 if TYPE_CHECKING:
-    from dlcheck.model.loaders import Loader
+    from dlcheck.model.loaders import Loader, OptionAlt
 
 
 @dataclass(eq=False)
@@ -91,6 +92,11 @@ class DistributedSampler:
 
 def distributed_samplers(loader: Loader) -> Iterator[DistributedSampler]:
     """The shuffling distributed samplers that a loader may have, also inside a batch sampler."""
+    return (sampler for sampler in all_distributed_samplers(loader) if _shuffles(loader, sampler.made))
+
+
+def all_distributed_samplers(loader: Loader) -> Iterator[DistributedSampler]:
+    """The distributed samplers that a loader may have, shuffling or not, also inside a batch sampler."""
     ev = loader.project.evaluator
     for name in ("sampler", "batch_sampler"):
         for option in loader.option(name):
@@ -99,16 +105,55 @@ def distributed_samplers(loader: Loader) -> Iterator[DistributedSampler]:
                 inner = calling.positional(value.args, 0)
                 for alt in ev.force(inner) if inner is not None else ():
                     both = world.merge(alt.world)
-                    if isinstance(alt.value, Made) and both is not None and _shuffles(loader, alt.value):
+                    if isinstance(alt.value, Made) and both is not None and _is_distributed(alt.value):
                         yield DistributedSampler(loader, alt.value, both)
-            elif isinstance(value, Made) and _shuffles(loader, value):
+            elif isinstance(value, Made) and _is_distributed(value):
                 yield DistributedSampler(loader, value, world)
 
 
+def _is_distributed(made: Made) -> bool:
+    return made.path == library.DISTRIBUTED_SAMPLER and made.args is not None and made.args.call is not None
+
+
 def _shuffles(loader: Loader, made: Made) -> bool:
-    if made.path != library.DISTRIBUTED_SAMPLER or made.args is None or made.args.call is None:
-        return False
+    assert made.args is not None
     thunk = calling.argument(made.args, "shuffle", 3)
     if thunk is None:
         return not made.args.spreads
     return all(isinstance(alt.value, Const) and bool(alt.value.value) for alt in loader.project.evaluator.force(thunk))
+
+
+def knows_of_padding(sampler: DistributedSampler) -> bool:
+    """Whether the function that makes a sampler asks how the set divides: ``if len(dataset) % ranks: ...``."""
+    return any(
+        isinstance(part, forms.Binary)
+        and part.op == "%"
+        and isinstance(part.left, forms.Call)
+        and last_name(part.left.func) == "len"
+        for link in links_of(sampler.link.scope)
+        if isinstance(link.stmt, forms.If)
+        for part in descend(link.stmt.test)
+    )
+
+
+def drops_last(loader: Loader) -> Iterator[OptionAlt]:
+    """Where a loader, or its batch sampler, is told to drop a last batch that is not full."""
+    yield from (option for option in loader.option("drop_last") if option.is_(True))
+    ev = loader.project.evaluator
+    for option in loader.option("batch_sampler"):
+        value = option.value
+        if not isinstance(value, Made) or value.path != "torch.utils.data.BatchSampler" or value.args is None:
+            continue
+        given = calling.argument(value.args, "drop_last", 2)
+        if given is None or given.expr is None or given.point is None:
+            continue
+        module = given.point.module
+        for alt in ev.force(given):
+            both = alt.world.merge(option.world)
+            if alt.value == Const(True) and both is not None:
+                yield option._replace(
+                    value=alt.value,
+                    world=both,
+                    module=module,
+                    at=module.arguments.get(given.expr.at, given.expr.at),
+                )

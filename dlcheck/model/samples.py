@@ -64,7 +64,7 @@ def worker_codes(loader: Loader) -> Iterator[tuple[WorkerCode, str, World]]:
     for name in ("collate_fn", "worker_init_fn"):
         for option in loader.option(name):
             if isinstance(option.value, (Func, Instance, Bound, LambdaFunc)):
-                yield worker_code(loader.project, option.value), _function_name(option.value), option.world
+                yield worker_code(loader.project, option.value), function_name(option.value), option.world
 
 
 def sample_costs(loader: Loader) -> Iterator[Cost]:
@@ -91,6 +91,14 @@ def _own_costs(alt: DatasetAlt) -> Iterator[Cost]:
             both = alt.world.merge(call.world)
             if both is not None:
                 yield Cost(dataset.name, what, (call.site.module, call.call.at), both)
+
+
+def work_in(code: WorkerCode) -> Iterator[tuple[str, WorkerCall]]:
+    """The calls in worker code that are work for a CPU in each sample: what the work is, and the call."""
+    for call in code.calls:
+        what = _work(call)
+        if what and code.depends_on_sample(call):
+            yield what, call
 
 
 def _work(call: WorkerCall) -> str:
@@ -148,11 +156,11 @@ def cuda_uses(loader: Loader) -> Iterator[CudaUse]:
                 yield use._replace(world=both)
 
 
-def _function_name(value: Value) -> str:
+def function_name(value: Value) -> str:
     if isinstance(value, Func):
         return value.scope.qualified
     if isinstance(value, Bound):
-        return _function_name(value.func)
+        return function_name(value.func)
     return value.cls.name if isinstance(value, Instance) else "collate_fn"
 
 
@@ -195,7 +203,7 @@ def cuda_samples(loader: Loader) -> Iterator[CudaSample]:
     for option in loader.option("collate_fn"):
         if isinstance(option.value, Func):
             for value, world in calling.returned(ev, ev.frame(option.value.scope, self_=option.value.self_)):
-                yield from _on_gpu(ev, value, option.world.merge(world), _function_name(option.value), 0)
+                yield from _on_gpu(ev, value, option.world.merge(world), function_name(option.value), 0)
 
 
 def _on_gpu(ev: Evaluator, value: Value, world: World | None, owner: str, depth: int) -> Iterator[CudaSample]:

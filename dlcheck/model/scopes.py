@@ -357,16 +357,19 @@ class _Linker:
     def _statement(self, link: Link) -> None:
         stmt, scope = link.stmt, link.scope
         changes: set[str] = set()
+        mutated: set[str] = set()
         for expr in expressions(stmt):
-            self._expression(expr, link, None, changes)
+            self._expression(expr, link, None, changes, mutated)
         self._note(link, changes)
+        # What is only changed in place may belong to a scope further out.
+        scope.names |= {name for name in changes - _subscripted(stmt) if "." not in name}
+        changes |= mutated
         for slot, block in _blocks(stmt):
             links = link.blocks[slot] = self._block(block, scope, link, slot)
             for inner in links:
                 changes |= inner.changes
         link.changes = frozenset(changes)
         link.leaves = _leaves(link)
-        scope.names |= {name for name in changes if "." not in name}
 
     def _note(self, link: Link, changes: set[str]) -> None:
         """Record what the kind of statement itself says."""
@@ -434,7 +437,7 @@ class _Linker:
         self.module.classes.append(scope)
         scope.body = self._block(stmt.body, scope, None, "body")
 
-    def _expression(self, root: Expr, link: Link, inner: Inner | None, changes: set[str]) -> None:
+    def _expression(self, root: Expr, link: Link, inner: Inner | None, changes: set[str], mutated: set[str]) -> None:
         module = self.module
         todo: list[tuple[Expr, Inner | None]] = [(root, inner)]
         while todo:
@@ -446,7 +449,7 @@ class _Linker:
                 if isinstance(func, forms.Attr) and func.name in MUTATORS:
                     name = dotted(func.value)
                     if name:
-                        changes.add(name)
+                        mutated.add(name)
             elif isinstance(expr, forms.Dict):
                 module.arguments.update((entry.value.at, entry.at) for entry in expr.entries if entry.key)
             elif isinstance(expr, forms.Walrus):
@@ -458,6 +461,17 @@ class _Linker:
                     module.comps.append(Site(expr, link, around))
                 around = module.inners[expr.at] = Inner(expr, around)
             todo.extend((child, around) for child in children(expr))
+
+
+def _subscripted(stmt: Stmt) -> set[str]:
+    """The names of which a statement only sets items: ``name[key] = value``."""
+    targets: tuple[Expr, ...] = ()
+    if isinstance(stmt, (forms.Assign, forms.Delete)):
+        targets = stmt.targets
+    elif isinstance(stmt, forms.AugAssign):
+        targets = (stmt.target,)
+    names = {name for target in targets if isinstance(target, forms.Sub) for name in target_names(target)}
+    return names - {name for target in targets if not isinstance(target, forms.Sub) for name in target_names(target)}
 
 
 def _leaves(link: Link) -> bool:

@@ -22,20 +22,20 @@ _WORDS = WORKER_WORDS | frozenset(
      "split_dataset_by_node", "_worker_id", "num_dataloader_workers", "global_worker_id"}
 )  # fmt: skip
 
-_ALLOWED_BASES = frozenset({library.ITERABLE_DATASET, "typing.Generic", "builtins.object", "abc.ABC"})
+ALLOWED_BASES = frozenset({library.ITERABLE_DATASET, "typing.Generic", "builtins.object", "abc.ABC"})
 
 _RANDOM_ROOTS = ("random.", "numpy.random.", "torch.rand", "torch.randint", "torch.randn", "torch.normal")
 
 
 def shares_out(loader: Loader, dataset: DatasetClass) -> bool:
     """Whether each worker gets its own part, or nobody can tell: then there is nothing to report."""
-    if any(base not in _ALLOWED_BASES for base in dataset.bases):
+    if any(base not in ALLOWED_BASES for base in dataset.bases):
         return True
     if loader.worker_init_may_touch_dataset():
         return True
     if dataset.worker_code.mentions(_WORDS) or _class_mentions(dataset):
         return True
-    return _delegates(dataset) or _draws(dataset)
+    return delegates(dataset) or _draws(dataset)
 
 
 def _class_mentions(dataset: DatasetClass) -> bool:
@@ -54,10 +54,11 @@ def _class_mentions(dataset: DatasetClass) -> bool:
 
 # Of what is called like this, the parts may be anybody's.
 _STREAMS = ("dataset", "loader", "stream", "pipe", "source", "iterable", "buffer", "queue")
+_SHORT_STREAMS = frozenset({"ds", "src", "inner", "base", "wrapped", "upstream", "it"})
 _STREAMING_LIBRARIES = ("datasets.", "webdataset.", "streaming.")
 
 
-def _delegates(dataset: DatasetClass) -> bool:
+def delegates(dataset: DatasetClass) -> bool:
     """Whether samples come from another stream, of which nothing is known."""
     project = dataset.project
     method = project.method(dataset.cls, "__iter__")
@@ -70,7 +71,7 @@ def _delegates(dataset: DatasetClass) -> bool:
         iterated = _iterated(link.stmt.iter)
         name = last_name(iterated).lower()
         values = list(project.evaluator.values(iterated, Point(frame, link)))
-        if any(word in name for word in _STREAMS):
+        if any(word in name for word in _STREAMS) or name in _SHORT_STREAMS:
             if not all(isinstance(value, Instance) for value in values):
                 return True
             for value in values:

@@ -184,7 +184,7 @@ def targets_of(ev: Evaluator, method: str, args: Arguments) -> list[tuple[Kind, 
         return [("cuda", ANY)]
     if method in ("xpu", "npu", "mps"):
         return [("unknown", ANY)]
-    target = _target(args)
+    target = target_of(args)
     if target is None:
         return [("dtype", ANY)]
     kinds = device_kinds(ev, target)
@@ -193,7 +193,8 @@ def targets_of(ev: Evaluator, method: str, args: Arguments) -> list[tuple[Kind, 
     return kinds
 
 
-def _target(args: Arguments) -> Thunk | None:
+def target_of(args: Arguments) -> Thunk | None:
+    """The device, dtype or tensor that ``x.to(...)`` is given."""
     return calling.keyword(args, "device") or calling.positional(args, 0)
 
 
@@ -219,11 +220,11 @@ def _transfer(project: Project, site: Site, call: forms.Call, func: forms.Attr) 
     args = calling.arguments(call, point)
     transfer = Transfer(project, site, point, sources)
     transfer.devices = targets_of(ev, func.name, args)
-    transfer.blocking = _blocking(ev, func.name, args)
+    transfer.blocking = blocking_of(ev, func.name, args)
     return transfer
 
 
-def _blocking(ev: Evaluator, method: str, args: Arguments) -> list[tuple[bool, World]]:
+def blocking_of(ev: Evaluator, method: str, args: Arguments) -> list[tuple[bool, World]]:
     """Whether the call blocks; empty where that is unknown."""
     name = "async" if calling.keyword(args, "async") else "non_blocking"
     thunk = calling.keyword(args, name)

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from dlcheck.facts import forms
 from dlcheck.model import calling
-from dlcheck.model.scopes import Inner, Scope, Site, descend, dotted, expressions, target_names
+from dlcheck.model.conditions import IN_WORKER
+from dlcheck.model.scopes import Inner, Link, Scope, Site, descend, dotted, expressions, target_names
 from dlcheck.model.values import (
     Arguments,
     Bound,
@@ -28,7 +29,7 @@ from dlcheck.model.values import (
     Point,
     Value,
 )
-from dlcheck.model.worlds import ANY, World
+from dlcheck.model.worlds import ANY, World, product
 
 if TYPE_CHECKING:
     from dlcheck.model.project import Project
@@ -66,7 +67,7 @@ class WorkerCode:
     def reads_attribute(self, cls: Scope, name: str) -> bool:
         """Whether the code reads ``self.name`` in a method of ``cls``'s lineage."""
         lineage = self.project.lineage(cls)
-        return any(frame.scope.owner in lineage and _reads(frame.scope, name) for frame, _ in self.frames)
+        return any(frame.scope.owner in lineage and reads_own(frame.scope, name) for frame, _ in self.frames)
 
     def depends_on_sample(self, call: WorkerCall) -> bool:
         """Whether a call's arguments differ from sample to sample: they follow from the index."""
@@ -78,6 +79,16 @@ class WorkerCode:
                 return True  # one of many, of which a comprehension takes each
             inner = inner.parent
         return names is None or bool(mentioned & names)
+
+    def varies(self, expr: forms.Expr, frame: Frame) -> bool:
+        """Whether an expression in the code differs from sample to sample."""
+        names = self._varying(frame, 0)
+        return names is None or bool(names & set(_names(expr)))
+
+    def is_sample(self, frame: Frame, name: str) -> bool:
+        """Whether a local name differs from sample to sample."""
+        names = self._varying(frame, 0)
+        return names is not None and name in names
 
     def _varying(self, frame: Frame, depth: int) -> set[str] | None:
         """The local names that differ from sample to sample; None for all of them."""
@@ -132,6 +143,29 @@ def worker_code(project: Project, entry: Value, methods: tuple[str, ...] = ()) -
         walk.enter(entry, None, ANY)
     walk.run()
     return code
+
+
+def worlds_in_worker(project: Project, link: Link, frame: Frame, world: World) -> list[World]:
+    """The worlds in which a worker gets to a statement; what is made on first use counts as reached."""
+    guards = project.evaluator.guards(link, frame)
+    if not guards and _made_on_first_use(link):
+        guards = [ANY]
+    reached = product(guards, [world])
+    return [inside for both in reached if (inside := both.assume(IN_WORKER, True)) is not None]
+
+
+def _made_on_first_use(link: Link) -> bool:
+    """Below ``if self.x is None:`` or ``if not hasattr(self, "x"):``."""
+    return any(
+        isinstance(outer.stmt, forms.If) and any(_asks_for_attribute(expr) for expr in descend(outer.stmt.test))
+        for outer in link.outer()
+    )
+
+
+def _asks_for_attribute(expr: forms.Expr) -> bool:
+    if isinstance(expr, forms.Call):
+        return dotted(expr.func) == "hasattr"
+    return isinstance(expr, forms.Attr) and (dotted(expr) or "").startswith("self.")
 
 
 def code_from(project: Project, frames: list[Frame]) -> WorkerCode:
@@ -291,7 +325,8 @@ def _names_in(scope: Scope) -> Iterator[str]:
                     yield expr.name
 
 
-def _reads(scope: Scope, name: str) -> bool:
+def reads_own(scope: Scope, name: str) -> bool:
+    """Whether a method reads ``self.name``."""
     params = scope.function.params
     wanted = f"{params[0].name}.{name}" if params else ""
     for stmt in statements(scope):

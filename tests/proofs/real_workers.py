@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 from multiprocessing.context import BaseContext
+from pathlib import Path
 
 
 @functools.cache
@@ -22,3 +23,9 @@ def run_script(text: str, *, timeout: float = 60, arguments: tuple[str, ...] = (
     """Run a program of its own: for what a test must not do to its own process. Raises TimeoutExpired if it hangs."""
     command = [sys.executable, "-c", textwrap.dedent(text), *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)
+
+
+def run_file(file: Path, text: str, *, timeout: float = 60) -> subprocess.CompletedProcess[str]:
+    """Write a program and run it: spawned workers import the file of the main program, so there has to be one."""
+    file.write_text(textwrap.dedent(text), encoding="utf-8")
+    return subprocess.run([sys.executable, str(file)], capture_output=True, text=True, timeout=timeout, check=False)

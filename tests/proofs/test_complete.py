@@ -11,7 +11,21 @@ HERE = Path(__file__).resolve().parent
 PROVES = re.compile(r"\.proves\(([^)]*)\)")
 
 # What a machine without a GPU (a Mac, many cores) cannot show.
-NOT_ON_A_CPU: dict[str, str] = {}
+NOT_ON_A_CPU: dict[str, str] = {
+    "DLC101": "Whether a copy to the GPU blocks can be seen on a GPU alone.",
+    "DLC102": "Whether a copy to the GPU blocks can be seen on a GPU alone.",
+    "DLC103": "Memory is pinned for a GPU; without one, torch pins nothing.",
+    "DLC104": "Without a GPU torch refuses to pin a tensor, so that the two ways of copying cannot be compared.",
+    "DLC106": "There is no CUDA tensor to pin without a GPU.",
+    "DLC109": "A copy between host and host is done when the call returns; only a GPU's may still be on its way.",
+    "DLC110": "Only a Mac's GPU reads a source that was freed.",
+    "DLC216": "CUDA cannot be initialised, in a worker or elsewhere, without a GPU.",
+    "DLC423": "A default device other than the CPU needs a GPU whose generators torch can make.",
+    "DLC501": "The host waits only for a device that works behind it: the CPU's tensors are there at once.",
+    "DLC504": "How much of a GPU's memory a list keeps can be seen on a GPU alone.",
+    "DLC507": "On the CPU a call returns when its work is done, so that every clock is right.",
+    "DLC702": "Whether a copy to the GPU blocks can be seen on a GPU alone.",
+}
 
 
 def proven() -> set[str]:

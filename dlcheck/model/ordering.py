@@ -1,0 +1,52 @@
+"""Is the order in which a dataset gives its samples one that means something?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dlcheck.facts import forms
+from dlcheck.model import calling, library
+from dlcheck.model.definitions import ingredients
+from dlcheck.model.scopes import last_name
+
+if TYPE_CHECKING:
+    from dlcheck.model.datasets import DatasetAlt
+    from dlcheck.model.loaders import Loader
+
+_SHUFFLING = frozenset({"shuffle", "permutation", "randperm", "permuted", "shuffled", "shuffle_data", "randint"})
+_STREAMING = ("iter", "stream", "webdataset", "wds", "pipe", "infinite", "mosaic", "ffcv")
+_DRAWING = ("random.", "numpy.random.", "torch.rand", "torch.multinomial")
+
+
+def has_an_order(loader: Loader, alt: DatasetAlt) -> bool:
+    """Whether samples come as the dataset has them: no stream, and no samples drawn at random."""
+    if alt.path == library.ITERABLE_DATASET:
+        return False
+    dataset = alt.dataset
+    if dataset is not None:
+        return dataset.is_map_style and not any(call.path.startswith(_DRAWING) for call in dataset.worker_code.calls)
+    given = calling.argument(loader.ref.args, "dataset", 0)
+    if given is None or given.expr is None or given.point is None:
+        return False
+    words = ingredients(loader.project, given.expr, given.point.link)
+    for outer in loader.link.outer():  # if isinstance(dataset, IterableDataset): ...
+        if isinstance(outer.stmt, forms.If):
+            words |= ingredients(loader.project, outer.stmt.test, outer)
+    return not any(part in word.lower() for word in words for part in _STREAMING)
+
+
+def shuffles_itself(loader: Loader) -> bool:
+    """Whether the program puts the samples in a random order before the loader sees them."""
+    given = calling.argument(loader.ref.args, "dataset", 0)
+    if given is not None and given.expr is not None and given.point is not None:
+        words = ingredients(loader.project, given.expr, given.point.link)
+        if words & _SHUFFLING or {"sample", "frac"} <= words:
+            return True
+    scopes = {loader.link.scope}
+    for alt in loader.datasets:
+        scopes |= {frame.scope for frame, _ in alt.dataset.construction_code.frames} if alt.dataset else set()
+    return any(
+        isinstance(site.expr, forms.Call) and last_name(site.expr.func) in _SHUFFLING
+        for scope in scopes
+        for site in scope.module.calls_by_scope.get(scope, ())
+    )
