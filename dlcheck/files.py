@@ -17,14 +17,13 @@ if TYPE_CHECKING:
 
 SUFFIXES = (".py", ".pyw", ".ipynb")
 
-# A file that names none of the first has nothing to do with torch; one that names none of the second builds neither
-# a loader nor a data set, and neither trains nor has a trainer do it.  What only handles batches is read when the loop that calls it is followed; where it is
-# named by itself, nothing leads to it, and the wider list decides.
+# A file that names none of the first has nothing to do with torch; one that names none of the second neither builds a
+# loader or a dataset, nor trains or has a trainer do it.  What only handles batches is read when the loop that calls
+# it is followed; where it is named by itself, nothing leads to it, and the wider list decides.
 LIBRARIES = (b"torch", b"lightning", b"monai", b"dgl", b"transformers", b"accelerate", b"trl")
 TRIGGERS = (
-    b"oader", b"Dataset", b"pin_memory", b"non_blocking", b"backward", b"Trainer", b"TrainingArguments", b"Compose", b"Subset",
-    b"WeightedRandomSampler", b"random_split",
-    b"set_sharing_strategy",
+    b"oader", b"Dataset", b"pin_memory", b"non_blocking", b"backward", b"Trainer", b"TrainingArguments", b"Compose",
+    b"Subset", b"WeightedRandomSampler", b"random_split", b"set_sharing_strategy",
 )  # fmt: skip
 HANDLING = (*TRIGGERS, b"batch", b".cuda", b".to(")
 COMMENT = b"dlcheck:"

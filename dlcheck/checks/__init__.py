@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 __all__ = ["FAMILIES", "RULES", "rule", "run"]
 
 FAMILIES = (
-    transfer, copies, loading, workers, hazards, datasets, reading, memory, samples, sampling, splits, randomness, steps,
-    portability, frameworks,
+    transfer, copies, loading, workers, hazards, datasets, reading, memory, samples, sampling, splits, randomness,
+    steps, portability, frameworks,
 )  # fmt: skip
 
 facts(Loader, lambda project: project.loaders)

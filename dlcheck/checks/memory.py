@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 
 from dlcheck.checks.registry import facts, rule
 from dlcheck.checks.report import Spot, finding, joint, provenance, written
 from dlcheck.findings import Finding
 from dlcheck.model.collecting import Collected, collected
-from dlcheck.model.datasets import DatasetClass
+from dlcheck.model.datasets import DatasetAlt, DatasetClass
 from dlcheck.model.lazy_images import lazy_images
 from dlcheck.model.loaders import Loader, OptionAlt
 from dlcheck.model.pickled_data import Pickled, pickled_data
@@ -59,20 +60,20 @@ def spawn_copies_dataset(loader: Loader) -> Iterator[Finding]:
         found = list(pickled_data(alt.dataset)) if alt.dataset is not None else []
         if alt.dataset is None or not found or not copies_to_workers(loader):
             continue
+        chosen = _start_method(loader)
         loaded_whole = {kept.link for kept in alt.dataset.kept_data}  # DLC301
-        for data in found:
-            chosen = _start_method(loader)
-            if chosen is None and data.link in loaded_whole:
-                continue
-            for workers in loader.option("num_workers"):
-                starts = [chosen.world] if chosen is not None else loader.worlds()
-                if workers.positive and joint([alt.world], [data.world], [workers.world], starts, loader.worlds()):
-                    yield _copied(loader, alt.dataset, data, workers, chosen)
-                    break
-            else:
-                continue
-            if chosen is not None:
-                break  # one place: one finding
+        data = [one for one in found if chosen is not None or one.link not in loaded_whole]
+        # What is copied is the dataset as a whole: one finding says so.
+        yield from islice(_copies(loader, alt, data, chosen), 1)
+
+
+def _copies(loader: Loader, alt: DatasetAlt, found: list[Pickled], chosen: OptionAlt | None) -> Iterator[Finding]:
+    assert alt.dataset is not None
+    starts = [chosen.world] if chosen is not None else loader.worlds()
+    for data in found:
+        for workers in loader.option("num_workers"):
+            if workers.positive and joint([alt.world], [data.world], [workers.world], starts, loader.worlds()):
+                yield _copied(loader, alt.dataset, data, workers, chosen)
 
 
 def _start_method(loader: Loader) -> OptionAlt | None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from dlcheck.facts import forms
 from dlcheck.model import calling, library
 from dlcheck.model.attributes import frame_of_method
+from dlcheck.model.flow import links_of
 from dlcheck.model.scopes import (
     Link,
     Module,
@@ -233,10 +234,37 @@ def _bulk(dataset: DatasetClass) -> Iterator[Kept]:
             if not _read_in(value, scopes):
                 continue
             for path, kind in _bulk_source(ev, value, 0):
+                if kind == "objects" and _is_a_table(dataset, store.target.name):
+                    continue
                 for guard in ev.guards(store.link, frame):
                     both = world.merge(guard)
                     if both is not None:
                         yield Kept(kind, path, store.link.scope.module, store.link.stmt.at, store.link, both)
+
+
+def _is_a_table(dataset: DatasetClass, name: str) -> bool:
+    """Whether an attribute is only looked up, by something else than the index of a sample: names, settings."""
+    length = dataset.project.method(dataset.cls, "__len__")
+    if length is not None and any(_own_attribute(expr, length, name) for expr in _expressions_of(length)):
+        return False
+    lookups = uses = 0
+    for frame, _ in dataset.worker_code.frames:
+        params = {param.name for param in frame.scope.function.params}
+        for expr in _expressions_of(frame.scope):
+            uses += _own_attribute(expr, frame.scope, name)
+            if isinstance(expr, forms.Sub) and _own_attribute(expr.value, frame.scope, name):
+                by_index = isinstance(expr.index, forms.Slice) or dotted(expr.index) in params
+                lookups += not by_index
+    return 0 < uses == lookups
+
+
+def _expressions_of(scope: Scope) -> Iterator[forms.Expr]:
+    return (expr for link in links_of(scope) for root in expressions(link.stmt) for expr in descend(root))
+
+
+def _own_attribute(expr: forms.Expr, scope: Scope, name: str) -> bool:
+    params = scope.function.params
+    return isinstance(expr, forms.Attr) and bool(params) and dotted(expr) == f"{params[0].name}.{name}"
 
 
 def _read_in(value: Value, scopes: set[Scope]) -> bool:

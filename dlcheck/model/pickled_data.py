@@ -56,6 +56,8 @@ def pickled_data(dataset: DatasetClass) -> Iterator[Pickled]:
             if kind:
                 yield from _under_guards(ev, Pickled(kind, what, name, *_place(store), world), frame)
     for found in collected(dataset):
+        if not (found.nested or found.is_object_array):
+            continue  # names and paths: small beside what they name
         yield Pickled("objects", found.what, found.attribute, found.module, found.at, found.link, found.world)
 
 

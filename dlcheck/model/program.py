@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from dlcheck.facts import forms
 from dlcheck.model import calling
 from dlcheck.model.loops import BatchLoop, NextCall, callers_in
-from dlcheck.model.scopes import Link, Module, Scope, dotted, last_name
+from dlcheck.model.scopes import Link, Module, Scope, dotted
 from dlcheck.model.values import Const, Made, Value
 from dlcheck.model.worlds import World
 
@@ -64,14 +64,17 @@ def chosen_method(project: Project, value: Value) -> object:
 
 def start_method(project: Project) -> str | None:
     """What ``set_start_method("...")`` of the project says, where all calls agree."""
+    return project.once("start method", lambda: _find_start_method(project))
+
+
+def _find_start_method(project: Project) -> str | None:
     said = set()
-    for module in project.loaded():
-        for site in module.calls:
-            call = site.expr
-            assert isinstance(call, forms.Call)
-            if last_name(call.func) == "set_start_method" and call.args:
-                value = call.args[0].value
-                said.add(value.value if isinstance(value, forms.Const) else None)
+    for site in project.calls_named("set_start_method"):
+        call = site.expr
+        assert isinstance(call, forms.Call)
+        if call.args:
+            value = call.args[0].value
+            said.add(value.value if isinstance(value, forms.Const) else None)
     return str(said.pop()) if len(said) == 1 and None not in said else None
 
 

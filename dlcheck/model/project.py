@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import sys
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from dlcheck.facts import Unreadable, extract, forms
 from dlcheck.model import calling, library, settings
@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from dlcheck.facts import ModuleFacts
     from dlcheck.files import Workspace
     from dlcheck.source import Source
+
+Answer = TypeVar("Answer")
 
 MAX_EXTRA_MODULES = 150
 MAX_CALLING_FILES = 12  # read in search of a function's callers
@@ -127,6 +129,7 @@ class Project:
         self._hidden: dict[Scope, bool] = {}
         self._datasets: dict[tuple[Scope, object], DatasetClass] = {}
         self._methods: dict[tuple[Scope, str], Scope | None] = {}
+        self._answers: dict[str, tuple[int, object]] = {}  # with the number of modules that they rest on
         self.evaluator = Evaluator(self)
         for source, facts in named:
             self._add(source.file, source, facts, named=True)
@@ -415,6 +418,18 @@ class Project:
                         by_name[store.target.name].append(store)
             self._stores[cls] = dict(by_name)
         return self._stores[cls]
+
+    def calls_named(self, name: str) -> list[Site]:
+        """The calls in the loaded modules of whatever is called ``name`` there."""
+        return self._calls.get(name, [])
+
+    def once(self, key: str, compute: Callable[[], Answer]) -> Answer:
+        """``compute()`` once for the modules that are loaded now; anew when others have been read since."""
+        number = len(self.modules)
+        known = self._answers.get(key)
+        if known is None or known[0] != number:
+            known = self._answers[key] = (number, compute())
+        return cast("Answer", known[1])
 
     def aliases(self, name: str) -> set[str]:
         """The other names that imports of the loaded modules give to ``name``."""

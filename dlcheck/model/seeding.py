@@ -508,13 +508,18 @@ def is_chosen(link: Link) -> bool:
     """Whether a condition on the kind of run decides that a statement runs: ``if self.split == "test"``."""
     return any(
         isinstance(outer.stmt, forms.If)
-        and any(
-            any(word in last_name(part).lower() for word in _EVALUATION)
-            for part in descend(outer.stmt.test)
-            if isinstance(part, (forms.Name, forms.Attr))
-        )
+        and any(any(word in text for word in _EVALUATION) for text in _words_of(outer.stmt.test))
         for outer in link.outer()
     )
+
+
+def _words_of(test: forms.Expr) -> Iterator[str]:
+    """The names and texts in a condition, in lower case."""
+    for part in descend(test):
+        if isinstance(part, (forms.Name, forms.Attr)):
+            yield last_name(part).lower()
+        elif isinstance(part, forms.Const) and isinstance(part.value, str):
+            yield part.value.lower()
 
 
 # -- seeds that are too big
