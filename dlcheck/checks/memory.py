@@ -63,8 +63,8 @@ def spawn_copies_dataset(loader: Loader) -> Iterator[Finding]:
         chosen = _start_method(loader)
         loaded_whole = {kept.link for kept in alt.dataset.kept_data}  # DLC301
         data = [one for one in found if chosen is not None or one.link not in loaded_whole]
-        # What is copied is the dataset as a whole: one finding says so.
-        yield from islice(_copies(loader, alt, data, chosen), 1)
+        # At the start method one finding speaks for all that it copies.
+        yield from islice(_copies(loader, alt, data, chosen), 1 if chosen is not None else None)
 
 
 def _copies(loader: Loader, alt: DatasetAlt, found: list[Pickled], chosen: OptionAlt | None) -> Iterator[Finding]:
@@ -74,6 +74,7 @@ def _copies(loader: Loader, alt: DatasetAlt, found: list[Pickled], chosen: Optio
         for workers in loader.option("num_workers"):
             if workers.positive and joint([alt.world], [data.world], [workers.world], starts, loader.worlds()):
                 yield _copied(loader, alt.dataset, data, workers, chosen)
+                break
 
 
 def _start_method(loader: Loader) -> OptionAlt | None:

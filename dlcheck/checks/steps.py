@@ -76,7 +76,7 @@ def sync_every_step(loop: StepLoop) -> Iterator[Finding]:
         first, *others = found
         yield finding(
             "DLC501",
-            Spot(first.module, first.at),
+            Spot(first.module, first.shown_at),
             first.link,
             variant="several" if others else "",
             related=[

@@ -15,7 +15,7 @@ from dlcheck.model.worlds import World
 if TYPE_CHECKING:
     from dlcheck.model.project import Project
 
-_NO_GRADIENTS = frozenset({"no_grad", "inference_mode"})
+NO_GRADIENTS = frozenset({"no_grad", "inference_mode"})
 _BACKWARD = frozenset({"backward", "manual_backward"})
 
 
@@ -119,7 +119,7 @@ def _switches_off(project: Project, link: Link, frame: Frame, world: World) -> b
         alts = ev.eval(item.value, point)
         if any(_is_off(project, alt.value) and alt.world.merge(world) is not None for alt in alts):
             return True
-        if isinstance(item.value, forms.Call) and last_name(item.value.func) in _NO_GRADIENTS:
+        if isinstance(item.value, forms.Call) and last_name(item.value.func) in NO_GRADIENTS:
             return True
     return False
 
@@ -131,17 +131,17 @@ def _is_off(project: Project, value: Value) -> bool:
     if name == "set_grad_enabled" and value.args is not None and value.args.positional:
         flags = project.evaluator.force(value.args.positional[0][0])
         return all(isinstance(alt.value, Const) and not alt.value.value for alt in flags)
-    return name in _NO_GRADIENTS
+    return name in NO_GRADIENTS
 
 
 def _names_no_gradients(project: Project, decorator: forms.Expr, scope: Scope) -> bool:
     func = decorator.func if isinstance(decorator, forms.Call) else decorator
-    if last_name(func) in _NO_GRADIENTS:
+    if last_name(func) in NO_GRADIENTS:
         return True
     assert scope.link is not None
     point = Point(project.evaluator.any_frame(scope.parent or scope), scope.link)
     values = project.evaluator.values(func, point)
-    return any(isinstance(value, External) and value.path.rpartition(".")[2] in _NO_GRADIENTS for value in values)
+    return any(isinstance(value, External) and value.path.rpartition(".")[2] in NO_GRADIENTS for value in values)
 
 
 def _is_call_of(link: Link, name: str, flag: bool) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from dlcheck.facts import forms
-from dlcheck.model.evaluation import _NO_GRADIENTS as NO_GRADIENTS
+from dlcheck.model.evaluation import NO_GRADIENTS
 from dlcheck.model.flow import is_inside, links_in, links_of, loops_around
 from dlcheck.model.loops import called_scopes
 from dlcheck.model.scopes import Link, Scope, Site, descend, dotted, expressions, last_name, target_names

@@ -44,6 +44,12 @@ class Sync(NamedTuple):
     text: str
     region: Region
 
+    @property
+    def shown_at(self) -> int:
+        """The node to show: a whole ``print(...)`` or ``log(...)``, which is what one would do less often."""
+        stmt = self.link.stmt
+        return stmt.value.at if isinstance(stmt, forms.Do) and isinstance(stmt.value, forms.Call) else self.at
+
 
 def syncs(loop: StepLoop) -> list[Sync]:
     """The expressions in every round of a loop that make the host wait for the GPU, in the order of the source.
