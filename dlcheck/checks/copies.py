@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from dlcheck.checks.registry import facts, rule
 from dlcheck.checks.report import Spot, elsewhere, finding, joint, provenance, written
 from dlcheck.findings import Finding
-from dlcheck.model import hostdata, hostreads, pinning
-from dlcheck.model.copying import Move, in_background, is_device_name, moves, pinned_for_this_copy
-from dlcheck.model.invariance import in_every_step, step_around
 from dlcheck.model.loaders import Loader, OptionAlt
 from dlcheck.model.loops import callers_in, enclosing_loops
+from dlcheck.model.training import hostdata, hostreads, pinning
+from dlcheck.model.training.copying import Move, in_background, is_device_name, moves, pinned_for_this_copy
+from dlcheck.model.training.invariance import in_every_step, step_around
 from dlcheck.model.transfers import target_of
 from dlcheck.model.values import Const, Made, Moved
 from dlcheck.model.worlds import ANY

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from dlcheck.checks.registry import rule
 from dlcheck.checks.report import Spot, finding, joint, provenance, written
 from dlcheck.findings import Finding
+from dlcheck.model.data.keeping import Handle, Kept
+from dlcheck.model.data.lazy_images import lazy_images
 from dlcheck.model.datasets import DatasetClass
-from dlcheck.model.keeping import Handle, Kept
-from dlcheck.model.lazy_images import lazy_images
 from dlcheck.model.loaders import Loader, OptionAlt
 from dlcheck.model.program import copies_to_workers
 from dlcheck.model.values import Const

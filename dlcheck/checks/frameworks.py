@@ -8,7 +8,12 @@ from dlcheck.checks.registry import facts, rule
 from dlcheck.checks.report import Spot, finding, joint, provenance
 from dlcheck.findings import Finding
 from dlcheck.model.loaders import OptionAlt
-from dlcheck.model.trainers import BlockingAccelerator, TrainerArguments, blocking_accelerators, trainer_arguments
+from dlcheck.model.training.trainers import (
+    BlockingAccelerator,
+    TrainerArguments,
+    blocking_accelerators,
+    trainer_arguments,
+)
 from dlcheck.model.values import Const
 
 facts(TrainerArguments, trainer_arguments)

@@ -7,15 +7,15 @@ from collections.abc import Iterator
 from dlcheck.checks.registry import facts, rule
 from dlcheck.checks.report import Spot, finding, joint, provenance, written
 from dlcheck.findings import Finding
-from dlcheck.model.fork_safety import ForkUnsafe, fork_unsafe
-from dlcheck.model.hoarding import WITH_CUDA, Hoard, hoards
 from dlcheck.model.loaders import Loader, OptionAlt
-from dlcheck.model.processes import ChildProcess, child_processes
+from dlcheck.model.processes.children import ChildProcess, child_processes
+from dlcheck.model.processes.fork_safety import ForkUnsafe, fork_unsafe
+from dlcheck.model.processes.state import Kept, kept_by_workers
+from dlcheck.model.processes.unsendable import Unsendable, unsendable
 from dlcheck.model.program import copies_to_workers
 from dlcheck.model.project import Project
 from dlcheck.model.scopes import last_name
-from dlcheck.model.state import Kept, kept_by_workers
-from dlcheck.model.unsendable import Unsendable, unsendable
+from dlcheck.model.training.hoarding import WITH_CUDA, Hoard, hoards
 
 facts(ChildProcess, child_processes)
 facts(Hoard, hoards)

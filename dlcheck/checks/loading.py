@@ -11,7 +11,7 @@ from dlcheck.findings import Finding
 from dlcheck.model.frameworks import epochs_by
 from dlcheck.model.loaders import Loader, OptionAlt
 from dlcheck.model.loops import NextCall
-from dlcheck.model.nesting import is_nested
+from dlcheck.model.processes.nesting import is_nested
 from dlcheck.model.values import Const, Made, Value
 from dlcheck.model.worlds import World
 

@@ -8,13 +8,13 @@ from itertools import islice
 from dlcheck.checks.registry import facts, rule
 from dlcheck.checks.report import Spot, finding, joint, provenance, written
 from dlcheck.findings import Finding
-from dlcheck.model.collecting import Collected, collected
+from dlcheck.model.data.collecting import Collected, collected
+from dlcheck.model.data.lazy_images import lazy_images
+from dlcheck.model.data.pickled_data import Pickled, pickled_data
+from dlcheck.model.data.sample_code import datasets
 from dlcheck.model.datasets import DatasetAlt, DatasetClass
-from dlcheck.model.lazy_images import lazy_images
 from dlcheck.model.loaders import Loader, OptionAlt
-from dlcheck.model.pickled_data import Pickled, pickled_data
 from dlcheck.model.program import chosen_method, copies_to_workers
-from dlcheck.model.sample_code import datasets
 from dlcheck.model.values import Const, Value
 
 facts(DatasetClass, datasets)

@@ -8,8 +8,15 @@ from dlcheck.checks.registry import facts, rule
 from dlcheck.checks.report import Spot, finding, joint, provenance, written
 from dlcheck.findings import Finding
 from dlcheck.model.loaders import Loader, OptionAlt
-from dlcheck.model.main_only import main_only_globals
-from dlcheck.model.pickling import Obstacle, has_own_pickler, kept_arguments, local_class, obstacles, own_attributes
+from dlcheck.model.processes.main_only import main_only_globals
+from dlcheck.model.processes.pickling import (
+    Obstacle,
+    has_own_pickler,
+    kept_arguments,
+    local_class,
+    obstacles,
+    own_attributes,
+)
 from dlcheck.model.program import Script, copies_to_workers, forks, only_forks, scripts
 from dlcheck.model.worlds import World
 

@@ -10,20 +10,25 @@ from dlcheck.checks.report import Spot, finding, joint, provenance, written
 from dlcheck.facts import forms
 from dlcheck.findings import Finding
 from dlcheck.model import library
+from dlcheck.model.data.one_shot import one_shot
+from dlcheck.model.data.samples import WORKER_WORDS, function_name, is_endless
 from dlcheck.model.datasets import DatasetClass
-from dlcheck.model.default_device import draws_on_cpu, generators_on, gpu_defaults
-from dlcheck.model.evaluation import evaluates
-from dlcheck.model.foreign_generators import NUMPY_SEEDED_SINCE, ForeignDraw, foreign_draws, monai_draw, seeds_library
-from dlcheck.model.generators import CopiedGenerator, copied_generators, generator, local_generators, made_at
-from dlcheck.model.late_changes import LoaderChange, loader_changes
 from dlcheck.model.loaders import Loader, OptionAlt
 from dlcheck.model.loops import BatchLoop
-from dlcheck.model.one_shot import one_shot
+from dlcheck.model.processes.late_changes import LoaderChange, loader_changes
 from dlcheck.model.program import copies_to_workers
-from dlcheck.model.ranks import knows_rank, mentions_rank, wrapping_of
-from dlcheck.model.reseeding import Reseed, reseeds
-from dlcheck.model.samples import WORKER_WORDS, function_name, is_endless
-from dlcheck.model.seeding import (
+from dlcheck.model.randomness.default_device import draws_on_cpu, generators_on, gpu_defaults
+from dlcheck.model.randomness.foreign_generators import (
+    NUMPY_SEEDED_SINCE,
+    ForeignDraw,
+    foreign_draws,
+    monai_draw,
+    seeds_library,
+)
+from dlcheck.model.randomness.generators import CopiedGenerator, copied_generators, generator, local_generators, made_at
+from dlcheck.model.randomness.ranks import knows_rank, mentions_rank, wrapping_of
+from dlcheck.model.randomness.reseeding import Reseed, reseeds
+from dlcheck.model.randomness.seeding import (
     NARROW_SEEDERS,
     Seeding,
     SeedSources,
@@ -36,7 +41,8 @@ from dlcheck.model.seeding import (
     restores_state,
     seedings,
 )
-from dlcheck.model.sharding import ALLOWED_BASES, delegates
+from dlcheck.model.randomness.sharding import ALLOWED_BASES, delegates
+from dlcheck.model.training.evaluation import evaluates
 from dlcheck.model.values import Bound, Const, Func, Instance, LambdaFunc, LoaderRef, Made, Value
 from dlcheck.model.workers import WorkerCall, WorkerCode, worker_code
 from dlcheck.model.worlds import World

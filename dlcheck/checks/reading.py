@@ -8,12 +8,12 @@ from dlcheck.checks.registry import facts, rule
 from dlcheck.checks.report import Spot, finding, joint
 from dlcheck.findings import Finding
 from dlcheck.model import library
-from dlcheck.model.kinds import Kinds
-from dlcheck.model.list_samples import is_list_of_arrays, list_parts, unformatted_tokens
+from dlcheck.model.data.kinds import Kinds
+from dlcheck.model.data.list_samples import is_list_of_arrays, list_parts, unformatted_tokens
+from dlcheck.model.data.reading import repeated_listings, repeated_reads
+from dlcheck.model.data.sample_code import SampleCode, sample_codes
+from dlcheck.model.data.tables import ColumnItem, column_items, pandas_lookups
 from dlcheck.model.loaders import Loader
-from dlcheck.model.reading import repeated_listings, repeated_reads
-from dlcheck.model.sample_code import SampleCode, sample_codes
-from dlcheck.model.tables import ColumnItem, column_items, pandas_lookups
 from dlcheck.model.values import Made
 
 facts(SampleCode, sample_codes)

@@ -9,15 +9,15 @@ from dlcheck.checks.report import Spot, finding, joint, provenance, written
 from dlcheck.facts import forms
 from dlcheck.findings import Finding
 from dlcheck.model import library
-from dlcheck.model.collating import passes_samples_on
-from dlcheck.model.exhaustion import MapCode, map_codes
+from dlcheck.model.data.collating import passes_samples_on
+from dlcheck.model.data.exhaustion import MapCode, map_codes
+from dlcheck.model.data.memory import ARRAY, CONTAINERS, DICT, NONE, TENSOR
+from dlcheck.model.data.pipelines import Pipeline, becomes_float, is_neutral, pipelines, serves_small_images, shrinks
+from dlcheck.model.data.stored import Samples, TensorCode, tensor_codes
+from dlcheck.model.data.subsets import STACK, SubsetClass, SubsetStore, subset_classes, subset_stores
+from dlcheck.model.data.traces import Edit, Exit
 from dlcheck.model.loaders import Loader, OptionAlt
-from dlcheck.model.memory import ARRAY, CONTAINERS, DICT, NONE, TENSOR
-from dlcheck.model.pipelines import Pipeline, becomes_float, is_neutral, pipelines, serves_small_images, shrinks
 from dlcheck.model.program import copies_to_workers
-from dlcheck.model.stored import Samples, TensorCode, tensor_codes
-from dlcheck.model.subsets import STACK, SubsetClass, SubsetStore, subset_classes, subset_stores
-from dlcheck.model.traces import Edit, Exit
 from dlcheck.model.worlds import World
 
 TENSOR_DATASET = "torch.utils.data.TensorDataset"

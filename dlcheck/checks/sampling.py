@@ -10,8 +10,8 @@ from dlcheck.findings import Finding
 from dlcheck.model import library
 from dlcheck.model.conditions import is_object
 from dlcheck.model.loaders import Loader, OptionAlt
-from dlcheck.model.samplers import distributed_samplers
-from dlcheck.model.sharding import shares_out
+from dlcheck.model.randomness.samplers import distributed_samplers
+from dlcheck.model.randomness.sharding import shares_out
 from dlcheck.model.values import Const, Value
 
 

@@ -8,22 +8,22 @@ from dlcheck.checks.registry import facts, rule
 from dlcheck.checks.report import Spot, elsewhere, finding, joint, provenance, written
 from dlcheck.findings import Finding
 from dlcheck.model import calling
-from dlcheck.model.averages import Average, adds_means, averages, miscounts
-from dlcheck.model.compiled import compiled_calls, decides_shapes
-from dlcheck.model.evaluation import evaluates, goes_backward, in_evaluation_mode, updates_weights
-from dlcheck.model.lengths import dataset_lengths
+from dlcheck.model.data.lengths import dataset_lengths
+from dlcheck.model.data.ordering import has_an_order, shuffles_itself
+from dlcheck.model.data.splitting import RandomSplit, random_splits
 from dlcheck.model.loaders import Loader, OptionAlt
 from dlcheck.model.loops import BatchLoop
-from dlcheck.model.metrics import collects, reduced_over_ranks, removes_repeats, stops_early
-from dlcheck.model.normalization import crashing_norm
-from dlcheck.model.ordering import has_an_order, shuffles_itself
-from dlcheck.model.replicas import has_other_order_per_rank, is_map_style, replicas, same_for_all_ranks
-from dlcheck.model.row_order import is_shuffled, pairings
-from dlcheck.model.samplers import DistributedSampler, all_distributed_samplers, drops_last, knows_of_padding
+from dlcheck.model.randomness.replicas import has_other_order_per_rank, is_map_style, replicas, same_for_all_ranks
+from dlcheck.model.randomness.samplers import DistributedSampler, all_distributed_samplers, drops_last, knows_of_padding
+from dlcheck.model.randomness.weighting import WeightedSampling, weighted_samplings
 from dlcheck.model.scopes import Module
-from dlcheck.model.splitting import RandomSplit, random_splits
+from dlcheck.model.training.averages import Average, adds_means, averages, miscounts
+from dlcheck.model.training.compiled import compiled_calls, decides_shapes
+from dlcheck.model.training.evaluation import evaluates, goes_backward, in_evaluation_mode, updates_weights
+from dlcheck.model.training.metrics import collects, reduced_over_ranks, removes_repeats, stops_early
+from dlcheck.model.training.normalization import crashing_norm
+from dlcheck.model.training.row_order import is_shuffled, pairings
 from dlcheck.model.values import Const, Func
-from dlcheck.model.weighting import WeightedSampling, weighted_samplings
 from dlcheck.model.workers import worker_code
 from dlcheck.model.worlds import World
 

@@ -7,14 +7,14 @@ from collections.abc import Iterator
 from dlcheck.checks.registry import facts, rule
 from dlcheck.checks.report import Spot, finding
 from dlcheck.findings import Finding
-from dlcheck.model.gradients import kept_graphs
-from dlcheck.model.gradmode import recording_loop
-from dlcheck.model.hostwork import host_work
 from dlcheck.model.loops import BatchLoop
-from dlcheck.model.stalls import stalls
-from dlcheck.model.steps import StepLoop, step_loops
-from dlcheck.model.syncs import syncs
-from dlcheck.model.timing import Timing, timings
+from dlcheck.model.training.gradients import kept_graphs
+from dlcheck.model.training.gradmode import recording_loop
+from dlcheck.model.training.hostwork import host_work
+from dlcheck.model.training.stalls import stalls
+from dlcheck.model.training.steps import StepLoop, step_loops
+from dlcheck.model.training.syncs import syncs
+from dlcheck.model.training.timing import Timing, timings
 
 facts(StepLoop, step_loops)
 facts(Timing, timings)

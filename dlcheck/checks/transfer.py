@@ -8,9 +8,9 @@ from dlcheck import edits
 from dlcheck.checks.registry import rule
 from dlcheck.checks.report import Spot, elsewhere, finding, joint, make_fix, provenance, worlds, written
 from dlcheck.findings import Finding, Fix
-from dlcheck.model.copying import pinned_for_this_copy
 from dlcheck.model.loaders import Loader, OptionAlt
-from dlcheck.model.pinning import gives_objects, unpinnable_batches
+from dlcheck.model.training.copying import pinned_for_this_copy
+from dlcheck.model.training.pinning import gives_objects, unpinnable_batches
 from dlcheck.model.transfers import Transfer
 from dlcheck.model.values import Alt, Batch, Pinned
 from dlcheck.model.worlds import World

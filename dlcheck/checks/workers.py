@@ -9,15 +9,15 @@ from dlcheck.checks.registry import facts, option, rule
 from dlcheck.checks.report import Spot, elsewhere, finding, joint, provenance, written
 from dlcheck.findings import Finding
 from dlcheck.model import calling, library
-from dlcheck.model.containers import leaves_shared_memory_small
-from dlcheck.model.cycling import CycledLoader, cycled_loaders
-from dlcheck.model.in_memory import is_plain_tensor_dataset, lies_in_memory
+from dlcheck.model.data.in_memory import is_plain_tensor_dataset, lies_in_memory
+from dlcheck.model.data.sizes import sample_bytes
 from dlcheck.model.loaders import Loader, OptionAlt
-from dlcheck.model.nesting import NestedIteration, nested_iterations
-from dlcheck.model.samplers import distributed_samplers
+from dlcheck.model.processes.containers import leaves_shared_memory_small
+from dlcheck.model.processes.cycling import CycledLoader, cycled_loaders
+from dlcheck.model.processes.nesting import NestedIteration, nested_iterations
+from dlcheck.model.processes.sharing import SharingStrategy, sharing_strategies
+from dlcheck.model.randomness.samplers import distributed_samplers
 from dlcheck.model.scopes import Module, last_name
-from dlcheck.model.sharing import SharingStrategy, sharing_strategies
-from dlcheck.model.sizes import sample_bytes
 from dlcheck.model.values import Const, Made, Value
 from dlcheck.model.workers import WorkerCall
 from dlcheck.model.worlds import World

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
-from dlcheck.model import calling, keeping, library
+from dlcheck.model import calling, library
+from dlcheck.model.data import keeping
 from dlcheck.model.scopes import Scope
 from dlcheck.model.values import Alt, Instance, Made, Many, Value
 from dlcheck.model.workers import WorkerCode, worker_code

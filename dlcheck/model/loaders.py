@@ -8,10 +8,11 @@ from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 from dlcheck.facts import forms
-from dlcheck.model import calling, conditions, library, loops, samples
-from dlcheck.model.changes import Change, changes
+from dlcheck.model import calling, conditions, library, loops
+from dlcheck.model.data import samples
+from dlcheck.model.data.samples import Cost, CudaSample, CudaUse
 from dlcheck.model.datasets import DatasetAlt, datasets_of
-from dlcheck.model.samples import Cost, CudaSample, CudaUse
+from dlcheck.model.processes.changes import Change, changes
 from dlcheck.model.scopes import Link, Module, Scope, Site, descend, dotted, last_name
 from dlcheck.model.values import (
     UNKNOWN,

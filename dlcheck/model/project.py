@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from dlcheck.facts import Unreadable, extract, forms
 from dlcheck.model import calling, library, settings
+from dlcheck.model.data.stored import Samples, sample_makers
 from dlcheck.model.datasets import DatasetClass
 from dlcheck.model.evaluate import Evaluator
 from dlcheck.model.frameworks import mark_managed
 from dlcheck.model.loaders import Loader, built_loaders, is_fallback, loader_calls
 from dlcheck.model.loops import BatchLoop, NextCall, batch_loops, called_scopes, next_calls
 from dlcheck.model.scopes import Link, Module, Scope, Site, Store, dotted, last_name
-from dlcheck.model.stored import Samples, sample_makers
 from dlcheck.model.targets import Targets
 from dlcheck.model.transfers import Transfer, transfers
 from dlcheck.model.values import (

@@ -1,0 +1,1 @@
+"""What datasets hold and read, and what their samples are made of."""

@@ -1,0 +1,1 @@
+"""What crosses from the main process to its workers and back, and what does not."""

@@ -1,0 +1,1 @@
+"""Who draws which numbers and which samples: seeds, generators, samplers, ranks."""

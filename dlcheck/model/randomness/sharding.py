@@ -1,0 +1,98 @@
+"""Does an iterable dataset share its samples out among the workers?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dlcheck.facts import forms
+from dlcheck.model import library
+from dlcheck.model.data.samples import WORKER_WORDS
+from dlcheck.model.scopes import descend, expressions, last_name, loops_for_ever
+from dlcheck.model.values import Instance, Made, Point
+from dlcheck.model.workers import statements
+
+if TYPE_CHECKING:
+    from dlcheck.model.datasets import DatasetClass
+    from dlcheck.model.loaders import Loader
+
+# Whoever names one of these knows of workers or ranks.
+_WORDS = WORKER_WORDS | frozenset(
+    {"worker_id", "num_workers", "split_by_worker", "split_by_node", "sharding_filter", "get_rank",
+     "get_world_size", "world_size", "num_replicas", "num_shards", "shard_id", "rank", "local_rank", "worker_rank",
+     "split_dataset_by_node", "_worker_id", "num_dataloader_workers", "global_worker_id"}
+)  # fmt: skip
+
+ALLOWED_BASES = frozenset({library.ITERABLE_DATASET, "typing.Generic", "builtins.object", "abc.ABC"})
+
+_RANDOM_ROOTS = ("random.", "numpy.random.", "torch.rand", "torch.randint", "torch.randn", "torch.normal")
+
+
+def shares_out(loader: Loader, dataset: DatasetClass) -> bool:
+    """Whether each worker gets its own part, or nobody can tell: then there is nothing to report."""
+    if any(base not in ALLOWED_BASES for base in dataset.bases):
+        return True
+    if loader.worker_init_may_touch_dataset():
+        return True
+    if dataset.worker_code.mentions(_WORDS) or _class_mentions(dataset):
+        return True
+    return delegates(dataset) or _draws(dataset)
+
+
+def _class_mentions(dataset: DatasetClass) -> bool:
+    """Any method: ``__init__`` may have split the list of files by rank."""
+    for cls in dataset.project.lineage(dataset.cls):
+        for method in cls.functions.values():
+            for stmt in statements(method):
+                for root in expressions(stmt):
+                    for expr in descend(root):
+                        if isinstance(expr, (forms.Name, forms.Attr)) and last_name(expr) in _WORDS:
+                            return True
+            if any(param.name in _WORDS for param in method.function.params):
+                return True
+    return False
+
+
+# Of what is called like this, the parts may be anybody's.
+_STREAMS = ("dataset", "loader", "stream", "pipe", "source", "iterable", "buffer", "queue")
+_SHORT_STREAMS = frozenset({"ds", "src", "inner", "base", "wrapped", "upstream", "it"})
+_STREAMING_LIBRARIES = ("datasets.", "webdataset.", "streaming.")
+
+
+def delegates(dataset: DatasetClass) -> bool:
+    """Whether samples come from another stream, of which nothing is known."""
+    project = dataset.project
+    method = project.method(dataset.cls, "__iter__")
+    if method is None:
+        return True
+    frame = project.evaluator.frame(method, self_=dataset.instance)
+    for link in method.module.loops:
+        if link.scope is not method or not isinstance(link.stmt, forms.For):
+            continue
+        iterated = _iterated(link.stmt.iter)
+        name = last_name(iterated).lower()
+        values = list(project.evaluator.values(iterated, Point(frame, link)))
+        if any(word in name for word in _STREAMS) or name in _SHORT_STREAMS:
+            if not all(isinstance(value, Instance) for value in values):
+                return True
+            for value in values:
+                assert isinstance(value, Instance)
+                inner = project.dataset_class(value)
+                if inner.worker_code.mentions(_WORDS) or _class_mentions(inner):
+                    return True
+        if any(isinstance(value, Made) and value.path.startswith(_STREAMING_LIBRARIES) for value in values):
+            return True
+    return False
+
+
+def _iterated(expr: forms.Expr) -> forms.Expr:
+    """``x`` of ``enumerate(x)``, ``iter(x)``, ``tqdm(x)``."""
+    while isinstance(expr, forms.Call) and expr.args and isinstance(expr.func, forms.Name):
+        expr = expr.args[0].value
+    return expr
+
+
+def _draws(dataset: DatasetClass) -> bool:
+    """An endless generator of random samples: what workers draw differs, if their seeds do."""
+    method = dataset.project.method(dataset.cls, "__iter__")
+    assert method is not None
+    return loops_for_ever(method) and any(call.path.startswith(_RANDOM_ROOTS) for call in dataset.worker_code.calls)

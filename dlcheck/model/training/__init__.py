@@ -1,0 +1,1 @@
+"""What a step does with its batches: copies, gradients, waits, results."""
