@@ -334,3 +334,22 @@ def number_of_first_loop(text: str) -> int:
     body = extract(Source("x.py", "x.py", text)).body
     functions = (stmt for stmt in body if isinstance(stmt, forms.Function))
     return next(stmt.at for function in functions for stmt in function.body if isinstance(stmt, forms.For))
+
+
+def test_a_loop_over_loaders_takes_another_one_each_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    train = """
+from torch.utils.data import DataLoader
+
+def evaluate(net, datasets):
+    loaders = [DataLoader(dataset, num_workers=4) for dataset in datasets]
+    for loader in loaders:
+        for images in loader:
+            net(images)
+
+def compare(net, datasets, rounds):
+    loaders = {name: DataLoader(datasets[name], num_workers=4) for name in datasets}
+    for name, loader in loaders.items():
+        for images in loader:
+            net(images)
+"""
+    assert codes(tmp_path, monkeypatch, train=train) == []

@@ -10,7 +10,7 @@ from dlcheck.facts import forms
 from dlcheck.model import calling
 from dlcheck.model.flow import leaves_after, links_in
 from dlcheck.model.iteration import elements
-from dlcheck.model.scopes import Inner, Link, Module, Scope, Site, dotted, last_name
+from dlcheck.model.scopes import Inner, Link, Module, Scope, Site, descend, dotted, last_name, target_names
 from dlcheck.model.values import (
     Alt,
     Batch,
@@ -95,8 +95,13 @@ class BatchLoop:
 
     def _chooses(self, link: Link) -> bool:
         """Whether a loop goes over loaders: each of its rounds takes another one."""
-        key = ("in", link.scope.module.name, link.stmt.at)
-        return isinstance(link.stmt, forms.For) and key in self.world.choices
+        if not isinstance(link.stmt, forms.For):
+            return False
+        if ("in", link.scope.module.name, link.stmt.at) in self.world.choices:
+            return True
+        # ``for loader in [build(path) for path in paths]``: no choice among known ones, but another each time.
+        names = set(target_names(link.stmt.target)) if link.scope is self.link.scope else set()
+        return any(isinstance(part, forms.Name) and part.id in names for part in _parts(self.iterated))
 
 
 @dataclass(eq=False)
@@ -118,6 +123,10 @@ class NextCall:
             for link in around
             if link not in built and not runs_once(ev, link) and not leaves_after(self.site.link, link)
         ]
+
+
+def _parts(expr: forms.Expr | None) -> Iterator[forms.Expr]:
+    return descend(expr) if expr is not None else iter(())
 
 
 def source_of(value: Value) -> tuple[LoaderRef, tuple[str, ...], str] | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,12 +10,10 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
+from real_workers import forkserver
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.data import DataLoader, Dataset
 from torch.utils.data._utils import pin_memory as pinning
-
-if sys.platform != "win32":
-    from real_workers import forkserver
 
 pin_memory: Any = pinning.pin_memory
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import pickle
-import subprocess
+import runpy
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -12,8 +12,31 @@ from typing import Any
 
 import pytest
 import torch
-from real_workers import forkserver, run_file
+from real_workers import forkserver
 from torch.utils.data import DataLoader, Dataset
+
+
+
+class Program:
+    """Runs texts as ``python FILE`` runs them: as ``__main__``, which workers that are not forked import again."""
+
+    def __init__(self, file: Path, capture: pytest.CaptureFixture[str]) -> None:
+        self.file = file
+        self.capture = capture
+        forkserver()
+
+    def run(self, text: str) -> str:
+        """What it prints."""
+        self.file.write_text(text, encoding="utf-8")
+        self.capture.readouterr()
+        runpy.run_path(str(self.file), run_name="__main__")
+        return self.capture.readouterr().out
+
+
+@pytest.fixture
+def program(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Program:
+    return Program(tmp_path / "train.py", capsys)
+
 
 # -- DLC601
 
@@ -26,22 +49,25 @@ def train():
     print([int(batch) for batch in loader])
 
 
-{call}
+try:
+    {call}
+except RuntimeError as error:
+    with open(__file__ + "." + __name__, "w") as file:
+        file.write(str(error))
+    raise
 """
 BARE = "train()"
 GUARDED = 'if __name__ == "__main__": train()'
 
 
 @pytest.mark.proves("DLC601")
-def test_a_script_without_a_guard_cannot_start_its_workers(tmp_path: Path) -> None:
-    def run(method: str, call: str) -> subprocess.CompletedProcess[str]:
-        return run_file(tmp_path / "train.py", SCRIPT.format(method=method, call=call))
-
-    bare = run("forkserver", BARE)
-    assert bare.returncode == 1
-    assert "bootstrapping phase" in bare.stderr
-    assert run("forkserver", GUARDED).stdout == "[0, 1, 2, 3]\n"
-    assert run("fork", BARE).stdout == "[0, 1, 2, 3]\n"
+def test_a_script_without_a_guard_cannot_start_its_workers(program: Program) -> None:
+    with pytest.raises(RuntimeError, match="exited unexpectedly"):
+        program.run(SCRIPT.format(method="forkserver", call=BARE))
+    of_worker = program.file.with_name("train.py.__mp_main__").read_text(encoding="utf-8")
+    assert "bootstrapping phase" in of_worker
+    assert program.run(SCRIPT.format(method="forkserver", call=GUARDED)) == "[0, 1, 2, 3]\n"
+    assert program.run(SCRIPT.format(method="fork", call=BARE)) == "[0, 1, 2, 3]\n"
 
 
 # -- DLC602 and DLC603
@@ -76,6 +102,10 @@ def batches(method: object, dataset: Dataset[Any], **options: Any) -> list[Any]:
     return list(DataLoader(dataset, batch_size=2, num_workers=1, multiprocessing_context=method, **options))
 
 
+NOT_PICKLED = pytest.mark.filterwarnings("ignore:Got pickle error:UserWarning")  # torch's hint beside the error
+
+
+@NOT_PICKLED
 @pytest.mark.proves("DLC602")
 def test_functions_without_a_name_reach_forked_workers_only() -> None:
     def local(rows: list[int]) -> int:
@@ -96,6 +126,7 @@ def test_functions_without_a_name_reach_forked_workers_only() -> None:
     assert named == [2, 6]
 
 
+@NOT_PICKLED
 @pytest.mark.proves("DLC603")
 def test_locks_and_generators_reach_forked_workers_only() -> None:
     for kept in (threading.Lock(), threading.Event(), (number for number in (1, 2))):
@@ -131,12 +162,8 @@ if __name__ == "__main__":
 
 
 @pytest.mark.proves("DLC604")
-def test_globals_of_the_main_process_are_old_or_missing_in_other_workers(tmp_path: Path) -> None:
-    def run(method: str, step: str) -> subprocess.CompletedProcess[str]:
-        return run_file(tmp_path / "train.py", GLOBALS.format(method=method, step=step))
-
-    assert run("fork", "step").stdout == "[0, 3, 6, 9]\n"
-    assert run("forkserver", "step").stdout == "[0, 1, 2, 3]\n"
-    missing = run("forkserver", "late")
-    assert missing.returncode == 1
-    assert "NameError: name 'late' is not defined" in missing.stderr
+def test_globals_of_the_main_process_are_old_or_missing_in_other_workers(program: Program) -> None:
+    assert program.run(GLOBALS.format(method="fork", step="step")) == "[0, 3, 6, 9]\n"
+    assert program.run(GLOBALS.format(method="forkserver", step="step")) == "[0, 1, 2, 3]\n"
+    with pytest.raises(NameError, match="name 'late' is not defined"):
+        program.run(GLOBALS.format(method="forkserver", step="late"))

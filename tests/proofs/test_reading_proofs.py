@@ -6,6 +6,7 @@ import os
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ COUNT = 12
 # -- DLC306
 
 
-class EachTime(Dataset):
+class EachTime(Dataset[tuple[int, int]]):
     """A sample is how often the file was read in this process so far."""
 
     def __init__(self, path: str) -> None:
@@ -32,7 +33,8 @@ class EachTime(Dataset):
 
     def read(self) -> np.ndarray:
         self.reads += 1
-        return np.load(self.path)
+        table: np.ndarray = np.load(self.path)
+        return table
 
     def __getitem__(self, index: int) -> tuple[int, int]:
         return self.reads, int(self.read()[index])
@@ -59,7 +61,7 @@ def test_a_file_is_read_whole_for_each_sample(tmp_path: Path) -> None:
 # -- DLC307
 
 
-class Listing(Dataset):
+class Listing(Dataset[str]):
     def __init__(self, root: str) -> None:
         self.root = root
 
@@ -70,7 +72,7 @@ class Listing(Dataset):
         return sorted(os.listdir(self.root))[index]
 
 
-class Listed(Dataset):
+class Listed(Dataset[str]):
     def __init__(self, root: str) -> None:
         self.names = sorted(os.listdir(root))
 
@@ -88,7 +90,12 @@ def test_a_folder_is_listed_for_each_sample_and_samples_move(tmp_path: Path, mon
     bad, good = Listing(str(tmp_path)), Listed(str(tmp_path))
     listings: list[object] = []
     listdir = os.listdir
-    monkeypatch.setattr(os, "listdir", lambda path: listings.append(path) or listdir(path))
+
+    def list_and_note(path: str) -> list[str]:
+        listings.append(path)
+        return listdir(path)
+
+    monkeypatch.setattr(os, "listdir", list_and_note)
     assert sum(len(batch) for batch in DataLoader(bad, batch_size=4)) == COUNT
     assert len(listings) >= COUNT
     listings.clear()
@@ -126,7 +133,7 @@ def test_a_row_becomes_a_new_series_of_objects() -> None:
 # -- DLC309
 
 
-class Tokens(Dataset):
+class Tokens(Dataset[dict[str, Any]]):
     def __init__(self, as_list: bool) -> None:
         self.as_list = as_list
 
@@ -169,7 +176,7 @@ def _always_warn() -> Iterator[None]:
 @pytest.mark.proves("DLC310")
 @pytest.mark.usefixtures("_always_warn")
 def test_torch_says_itself_that_a_list_of_arrays_is_slow() -> None:
-    arrays = [np.full((3, 4), number, dtype=np.float32) for number in range(5)]
+    arrays: Any = [np.full((3, 4), number, dtype=np.float32) for number in range(5)]
 
     def collate_list(batch: list[np.ndarray]) -> torch.Tensor:
         return torch.tensor(batch)
@@ -204,7 +211,7 @@ class ColumnTable:
         self.decoded += 1
         return value
 
-    def __getitem__(self, key: str | int) -> object:
+    def __getitem__(self, key: str | int) -> Any:
         if isinstance(key, str):
             return [self._decode(value) for value in self.columns[key]]
         return {name: self._decode(values[key]) for name, values in self.columns.items()}
@@ -213,7 +220,7 @@ class ColumnTable:
         return ColumnTable({name: self.columns[name] for name in names})
 
 
-class ByColumn(Dataset):
+class ByColumn(Dataset[int]):
     def __init__(self, table: ColumnTable) -> None:
         self.table = table
 
@@ -221,12 +228,12 @@ class ByColumn(Dataset):
         return COUNT
 
     def __getitem__(self, index: int) -> int:
-        return self.table["state"][index]
+        return int(self.table["state"][index])
 
 
 class ByRow(ByColumn):
     def __getitem__(self, index: int) -> int:
-        return self.table[index]["state"]
+        return int(self.table[index]["state"])
 
 
 @pytest.mark.proves("DLC321")

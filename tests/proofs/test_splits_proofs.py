@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from real_workers import run_script
+from real_workers import run_scripts
 from torch import nn
 from torch.utils.data import (
     BatchSampler,
@@ -55,7 +55,7 @@ print(random_split(range(1000), [900, 100], generator=torch.Generator().manual_s
 
 @pytest.mark.proves("DLC408")
 def test_every_start_makes_another_split() -> None:
-    first, second = (run_script(SPLITS).stdout.splitlines() for _ in range(2))
+    first, second = (printed.splitlines() for printed in run_scripts(SPLITS, 2))
     assert first[0] != second[0]
     assert first[1] == second[1]
 

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import gc
+import importlib
 import itertools
+import multiprocessing
 import os
-import subprocess
-import sys
 import time
+import warnings
 import weakref
 from collections.abc import Iterator
+from multiprocessing.connection import Connection
 from multiprocessing.sharedctypes import Synchronized
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from real_workers import forkserver, run_script
+from real_workers import apart, forkserver
 from torch.utils.data import BatchSampler, DataLoader, Dataset, TensorDataset
 
 LIMIT = 60  # seconds after which a loader gives up
@@ -111,26 +113,27 @@ def test_workers_copy_into_shared_memory_what_lies_in_memory_already() -> None:
 
 # -- DLC205
 
-ON_ONE_CPU = """
-import os
-import warnings
-from torch.utils.data import DataLoader
 
-os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])
-with warnings.catch_warnings(record=True) as told:
-    warnings.simplefilter("always")
-    DataLoader([0], num_workers=os.cpu_count())
-    too_many = len(told)
-    DataLoader([0], num_workers=len(os.sched_getaffinity(0)))
-print(os.cpu_count(), len(os.sched_getaffinity(0)), too_many, len(told) - too_many)
-"""
+def on_one_cpu() -> list[tuple[int, list[str]]]:
+    """The numbers of CPUs that two calls give on one CPU, and what torch says of as many workers."""
+    os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])
+    found = []
+    for workers in (os.cpu_count() or 1, len(os.sched_getaffinity(0))):
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            DataLoader(Decoded(), num_workers=workers)
+        found.append((workers, [str(one.message) for one in told]))
+    return found
 
 
 @pytest.mark.proves("DLC205")
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity") or os.cpu_count() == 1, reason="has one CPU, or no affinity")
 def test_cpu_count_ignores_how_many_cpus_the_process_may_use() -> None:
-    told = run_script(ON_ONE_CPU)
-    assert told.stdout.split() == [str(os.cpu_count()), "1", "1", "0"], told.stderr
+    (of_machine, told), (of_process, told_nothing) = apart(on_one_cpu)
+    assert (of_machine, of_process) == (os.cpu_count(), 1)
+    assert len(told) == 1
+    assert f"will create {of_machine} worker processes" in told[0]
+    assert told_nothing == []
 
 
 # -- DLC207
@@ -263,15 +266,11 @@ class Threads(Dataset[Any]):
         return 1
 
     def __getitem__(self, index: int) -> tuple[int, int]:
-        import cv2
-
-        return torch.get_num_threads(), cv2.getNumThreads()
+        return torch.get_num_threads(), importlib.import_module("cv2").getNumThreads()
 
 
 def quiet_worker(worker_id: int) -> None:
-    import cv2
-
-    cv2.setNumThreads(0)
+    importlib.import_module("cv2").setNumThreads(0)
 
 
 @pytest.mark.proves("DLC211")
@@ -287,15 +286,16 @@ def test_a_worker_limits_the_threads_of_torch_and_not_those_of_opencv() -> None:
 
 # -- DLC214
 
-SHARING = """
-import os, sys, time, torch
-
-torch.multiprocessing.set_sharing_strategy(sys.argv[1])
-shared = torch.ones(1000).share_memory_()
-print(os.getpid(), flush=True)
-time.sleep(60)
-"""
 SHARED = Path("/dev/shm")
+
+
+def share(strategy: str, done: Connection) -> None:
+    """A program that shares a tensor, and waits until it is killed."""
+    torch.multiprocessing.set_sharing_strategy(strategy)  # type: ignore[no-untyped-call]
+    shared: Any = torch.ones(1000)
+    shared.share_memory_()
+    done.send(shared.is_shared())
+    time.sleep(LIMIT)
 
 
 def children(pid: int) -> list[int]:
@@ -311,30 +311,32 @@ def children(pid: int) -> list[int]:
     return found
 
 
-def left_by_killed_program(program: subprocess.Popen[str]) -> list[Path]:
+def left_by_killed_program(strategy: str) -> list[Path]:
     """The files that are there once a program that shares a tensor was killed with its helper."""
-    assert program.stdout is not None
-    with program.stdout:
-        pid = int(program.stdout.readline())
+    ours, theirs = multiprocessing.Pipe(duplex=False)
+    program = forkserver().Process(target=share, args=(strategy, theirs))
+    program.start()
+    theirs.close()
+    with ours:
+        assert ours.poll(LIMIT)
+        assert ours.recv()
+    pid = program.pid
+    assert pid is not None
     for helper in children(pid):
         os.kill(helper, 9)
     program.kill()
-    program.wait()
+    program.join()
     return list(SHARED.glob(f"torch_{pid}_*"))
 
 
 @pytest.mark.proves("DLC214")
 @pytest.mark.skipif(not SHARED.is_dir() or not Path("/proc/self/stat").exists(), reason="Linux only")
 def test_a_named_file_outlives_the_program_and_memory_without_a_name_does_not() -> None:
-    named, nameless = (
-        subprocess.Popen([sys.executable, "-c", SHARING, strategy], stdout=subprocess.PIPE, text=True)
-        for strategy in ("file_system", "file_descriptor")
-    )
-    left = left_by_killed_program(named)
+    left = left_by_killed_program("file_system")
     for file in left:
         file.unlink()
     assert len(left) == 1
-    assert not left_by_killed_program(nameless)
+    assert not left_by_killed_program("file_descriptor")
 
 
 # -- DLC311
