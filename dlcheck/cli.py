@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from datetime import date, time
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -435,7 +436,7 @@ def config_command(path: str, form: str, **options: Any) -> None:
         table = {key: {"value": row.value, "origin": row.origin} for key, row in rows.items()}
         versions = {what: {"declared": told.text or None, "origin": told.origin} for what, told in targets.items()}
         whole = {"file": config.file and files.shown(config.file), "settings": table, "rules": codes}
-        say(json.dumps({**whole, "targets": versions}, indent=2))
+        say(json.dumps({**whole, "targets": versions}, indent=2, default=str))  # TOML has dates, JSON has none
         return
     say(f"file: {files.shown(config.file) if config.file else 'none'}")
     say(f"project: {files.shown(root)}")
@@ -454,6 +455,8 @@ def _toml_value(value: Any) -> str:
         return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
     if isinstance(value, (int, float)):
         return repr(value)
+    if isinstance(value, (date, time)):  # also of an option of a rule of the user's own
+        return value.isoformat()
     if isinstance(value, Mapping):
         return "{ " + ", ".join(f"{_toml_value(key)} = {_toml_value(item)}" for key, item in value.items()) + " }"
     return "[" + ", ".join(_toml_value(item) for item in value) + "]"
@@ -513,7 +516,7 @@ def rule(rule: str, form: str) -> None:
     if form == "json":
         import json
 
-        say(json.dumps(page.as_json(), indent=2, ensure_ascii=False))
+        say(json.dumps(page.as_json(), indent=2, ensure_ascii=False, default=str))  # TOML has dates, JSON has none
         return
     by_default = "on by default" if page.default else "off by default"
     fix = "no fix" if page.fix == "none" else f"{page.fix} fix"
@@ -536,7 +539,7 @@ def rules(form: str) -> None:
         import json
 
         rows = [{key: value for key, value in page.as_json().items() if key != "documentation"} for page in known]
-        say(json.dumps(rows, indent=2, ensure_ascii=False))
+        say(json.dumps(rows, indent=2, ensure_ascii=False, default=str))
         return
     table = [("code", "name", "severity", "default", "fix", "summary")]
     for page in known:

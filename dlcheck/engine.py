@@ -243,7 +243,7 @@ class _Run:
         targets = self.config.for_folder(root).targets(root)
         return run(Project(self._workspace(root), named, targets, self.options[root]), codes, self._extra_failed)
 
-    def _extra_failed(self, code: str, error: Exception) -> None:
+    def _extra_failed(self, code: str, error: BaseException) -> None:
         from dlcheck import extra
 
         self.errors.append(extra.failure(code, error))

@@ -21,6 +21,7 @@ CHECKS = "checks.py"
 OURS = "DLC"
 
 _loaded: dict[str, frozenset[str] | ReportError] = {}
+_files: dict[str, str] = {}  # the module that a rule comes from, by its code
 
 
 def load(folder: str) -> frozenset[str] | ReportError:
@@ -38,7 +39,7 @@ def load(folder: str) -> frozenset[str] | ReportError:
 def _load(folder: str) -> frozenset[str] | ReportError:
     try:
         own = pages.read(Path(folder))
-    except (PageError, OSError, UnicodeDecodeError) as error:
+    except (PageError, OSError, ValueError) as error:  # a page that is no UTF-8, a NUL in the folder's name
         return ReportError(files.shown(folder), 0, f"extra rules: {_reason(error)}")
     problem = _problem(folder, own)
     if problem is not None:
@@ -53,6 +54,7 @@ def _load(folder: str) -> frozenset[str] | ReportError:
         odd = ", ".join(sorted(added ^ set(own)))
         return ReportError(files.shown(file), 0, f"extra rules: {odd}: each rule needs both a page and a check")
     pages.register(own)
+    _files.update(dict.fromkeys(own, file))
     return frozenset(own)
 
 
@@ -85,10 +87,11 @@ def _import(file: str) -> ReportError | None:
     module = sys.modules[name] = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
-    except Exception as error:  # noqa: BLE001 -- whatever a user's module raises must not stop the run
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # noqa: BLE001 -- whatever a user's module raises must not stop the run: sys.exit() too
         del sys.modules[name]
-        message = f"extra rules: {type(error).__name__}: {error}"
-        return ReportError(files.shown(file), line_of(error, file), message)
+        return ReportError(files.shown(file), line_of(error, file), f"extra rules: {_told(error)}")
     return None
 
 
@@ -100,8 +103,16 @@ def line_of(error: BaseException, file: str) -> int:
     return next((frame.lineno or 0 for frame in reversed(frames) if frame.filename == file), 0)
 
 
-def failure(code: str, error: Exception) -> ReportError:
+def failure(code: str, error: BaseException) -> ReportError:
     """What to report of a check of the user's own that raised."""
-    check = RULES[code].check
-    file = sys.modules[check.__module__].__file__ or ""
-    return ReportError(files.shown(file), line_of(error, file), f"{code} failed: {type(error).__name__}: {error}")
+    file = _files[code]
+    return ReportError(files.shown(file), line_of(error, file), f"{code} failed: {_told(error)}")
+
+
+def _told(error: BaseException) -> str:
+    """An error's class and words; what a user's code raises may have none, or fail to say them."""
+    try:
+        words = str(error)
+    except Exception:  # noqa: BLE001
+        words = "(without words)"
+    return f"{type(error).__name__}: {words}"

@@ -126,8 +126,13 @@ def load() -> dict[str, Page]:
 def read(place: Path) -> dict[str, Page]:
     """The pages in a folder by code, in the order of their codes; raises PageError and OSError."""
     names = sorted(name for name in os.listdir(place) if _FILE.fullmatch(name))
-    pages = [parse((place / name).read_text(encoding="utf-8"), name) for name in names]
-    return {page.code: page for page in pages}
+    found: dict[str, Page] = {}
+    for name in names:
+        page = parse((place / name).read_text(encoding="utf-8"), name)
+        if page.code in found or page.name in (other.name for other in found.values()):
+            raise PageError(f"{name}: {page.code} ({page.name}) has another page, or its name is taken")
+        found[page.code] = page
+    return found
 
 
 def register(pages: Mapping[str, Page]) -> None:
@@ -150,9 +155,9 @@ def parse(text: str, file: str) -> Page:
         raise PageError(f"{file}: must begin with `# name (DLC000)` and a toml block")
     try:
         table = tomli.loads(head["toml"])
-    except tomli.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:  # also for a number that is too long, or lists that nest too deep
         raise PageError(f"{file}: {error}") from None
-    variants, options = table.pop("variant", {}), table.pop("option", {})
+    variants, options = _tables(file, table, "variant"), _tables(file, table, "option")
     _check(file, table, needed=("summary", "message", "severity", "confidence", "since"), allowed=_PAGE_KEYS)
     for name, said in variants.items():
         _check(f"{file}: variant {name}", said, needed=(), allowed=_VARIANT_KEYS)
@@ -199,6 +204,14 @@ _PAGE_KEYS: dict[str, type | tuple[str, ...]] = {
 }
 
 
+def _tables(file: str, table: dict[str, Any], kind: str) -> dict[str, dict[str, Any]]:
+    """Take the tables ``[variant.name]`` or ``[option.name]`` out of a page's head."""
+    found = table.pop(kind, {})
+    if not isinstance(found, dict) or not all(isinstance(said, dict) for said in found.values()):
+        raise PageError(f"{file}: each `{kind}` must be a table, `[{kind}.name]`")
+    return found
+
+
 def _check(
     where: str, table: Mapping[str, Any], *, needed: tuple[str, ...], allowed: Mapping[str, type | tuple[str, ...]]
 ) -> None:
@@ -213,6 +226,8 @@ def _check(
             raise PageError(f"{where}: `{key}` must be one of {', '.join(takes)}")
         if isinstance(takes, type) and not isinstance(value, takes):
             raise PageError(f"{where}: `{key}` must be a {takes.__name__}")
+        if takes is list and not all(isinstance(item, str) for item in value):
+            raise PageError(f"{where}: `{key}` must be a list of strings")
 
 
 STUB = """\

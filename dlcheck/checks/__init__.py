@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from dlcheck.checks import (
@@ -24,12 +24,12 @@ from dlcheck.checks import (
     workers,
 )
 from dlcheck.checks.registry import RULES, SOURCES, facts, rule
+from dlcheck.findings import Finding
 from dlcheck.model.loaders import Loader
 from dlcheck.model.loops import BatchLoop, NextCall
 from dlcheck.model.transfers import Transfer
 
 if TYPE_CHECKING:
-    from dlcheck.findings import Finding
     from dlcheck.model import Project
 
 __all__ = ["FAMILIES", "RULES", "rule", "run"]
@@ -49,7 +49,7 @@ _RECURSION = 5_000
 
 
 def run(
-    project: Project, codes: Collection[str], failed: Callable[[str, Exception], None] | None = None
+    project: Project, codes: Collection[str], failed: Callable[[str, BaseException], None] | None = None
 ) -> list[Finding]:
     """The findings of the rules named by ``codes``, unsorted and not yet suppressed.
 
@@ -64,18 +64,33 @@ def run(
             if registered.code not in codes:
                 continue
             try:
+                if registered.fact not in SOURCES:
+                    raise TypeError(f"nothing says how each {registered.fact.__name__} is found")
                 if registered.fact not in known:
                     known[registered.fact] = list(SOURCES[registered.fact](project))
                 for fact in known[registered.fact]:
                     project.evaluator.fresh()
-                    found += registered.check(fact)
-            except Exception as error:
+                    if registered.code.startswith("DLC"):
+                        found += registered.check(fact)
+                    else:
+                        found += _only_findings(registered.check(fact))
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:  # what a user's rule raises may be anything, SystemExit as well
                 if failed is None or registered.code.startswith("DLC"):
                     raise
                 failed(registered.code, error)
         return _distinct(found)
     finally:
         sys.setrecursionlimit(limit)
+
+
+def _only_findings(given: Iterable[Any]) -> Iterator[Finding]:
+    """What a rule of the user's own yields, which nobody has checked."""
+    for one in given:
+        if not isinstance(one, Finding):
+            raise TypeError(f"a check yields findings, not {type(one).__name__}")
+        yield one
 
 
 _RANK = {"error": 0, "warning": 1, "info": 2}

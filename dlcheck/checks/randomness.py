@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 from dlcheck.checks.registry import facts, rule
 from dlcheck.checks.report import Spot, finding, joint, provenance, written
-from dlcheck.facts import forms
 from dlcheck.findings import Finding
 from dlcheck.model import library
+from dlcheck.model.call_sites import called_name_at
 from dlcheck.model.data.one_shot import one_shot
 from dlcheck.model.data.samples import WORKER_WORDS, function_name, is_endless
 from dlcheck.model.datasets import DatasetClass
@@ -483,7 +483,7 @@ def _change_variant(change: LoaderChange) -> str | None:
 def _name_at(ref: LoaderRef) -> int:
     call = ref.args.call
     assert call is not None
-    return call.func.name_at if isinstance(call.func, forms.Attr) else call.func.at
+    return called_name_at(call)
 
 
 # -- the default device

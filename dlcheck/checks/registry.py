@@ -32,7 +32,11 @@ def rule(code: str) -> Callable[[Check], Check]:
     """Register a check under its code; it is called once for each fact of its parameter's type."""
 
     def add(check: Check) -> Check:
-        fact = next(iter(get_type_hints(check).values()))
+        if not pages.is_code(code):
+            raise ValueError(f"{code!r} is no code such as `ABC101`")
+        fact = next((hint for name, hint in get_type_hints(check).items() if name != "return"), None)
+        if not isinstance(fact, type):
+            raise TypeError(f"{code}: the parameter of its check must be annotated with a kind of fact")
         if code in RULES:
             raise ValueError(f"{code} has two checks: {RULES[code].check.__name__} and {check.__name__}")
         RULES[code] = Rule(code, check, fact)
@@ -43,6 +47,8 @@ def rule(code: str) -> Callable[[Check], Check]:
 
 def facts(kind: type, find: Callable[[Project], Iterable[Any]]) -> None:
     """Say how the facts of a kind are found, once for all checks that are called with them."""
+    if kind in SOURCES:
+        raise ValueError(f"it is known already how each {kind.__name__} is found")
     SOURCES[kind] = find
 
 

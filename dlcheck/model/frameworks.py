@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from dlcheck.facts import forms
 from dlcheck.model import calling, library
+from dlcheck.model.call_sites import called_name_at
 from dlcheck.model.scopes import Module, Scope, last_name
 from dlcheck.model.values import Arguments, Const, External, LoaderRef, Managed, Many, Mapping, Thunk, Value
 
@@ -61,7 +62,7 @@ def epochs_by(project: Project) -> tuple[Module, int] | None:
                 continue
             if not _repeats(ev, calling.arguments(call, project.point(site))):
                 return None
-            found = (module, call.func.name_at if isinstance(call.func, forms.Attr) else call.func.at)
+            found = (module, called_name_at(call))
     return found
 
 

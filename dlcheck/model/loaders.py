@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from dlcheck.facts import forms
 from dlcheck.model import calling, conditions, library, loops
+from dlcheck.model.call_sites import called_name_at
 from dlcheck.model.data import samples
 from dlcheck.model.data.samples import Cost, CudaSample, CudaUse
 from dlcheck.model.datasets import DatasetAlt, datasets_of
@@ -120,8 +121,7 @@ class Loader:
     @property
     def name_at(self) -> int:
         """The node of the constructor's name."""
-        func = self.call.func
-        return func.name_at if isinstance(func, forms.Attr) else func.at
+        return called_name_at(self.call)
 
     @property
     def constructor(self) -> tuple[str, int]:

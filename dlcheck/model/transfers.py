@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Literal
 
 from dlcheck.facts import forms
 from dlcheck.model import calling
+from dlcheck.model.call_sites import CallSite
 from dlcheck.model.loops import enclosing_loops
-from dlcheck.model.scopes import Module, Site, last_name
+from dlcheck.model.scopes import Site, last_name
 from dlcheck.model.values import (
     Alt,
     Arguments,
@@ -49,7 +50,7 @@ _RANKS = frozenset(
 
 
 @dataclass(eq=False)
-class Transfer:
+class Transfer(CallSite):
     """A call that copies a tensor: ``x.to(device)``, ``x.cuda()``, ``x.type(torch.cuda.FloatTensor)``.
 
     ``sources`` are what is copied (a batch, or a tensor that the program pinned itself),
@@ -64,22 +65,8 @@ class Transfer:
     blocking: list[tuple[bool, World]] = field(default_factory=list)
 
     @property
-    def call(self) -> forms.Call:
-        assert isinstance(self.site.expr, forms.Call)
-        return self.site.expr
-
-    @property
     def method(self) -> str:
         return last_name(self.call.func)
-
-    @property
-    def module(self) -> Module:
-        return self.site.module
-
-    @property
-    def text(self) -> str:
-        """The call as it stands in the source, on one line."""
-        return self.module.line(self.call.at)
 
     @property
     def guards(self) -> list[World]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import multiprocessing
+import random
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
@@ -32,6 +33,18 @@ def _one_thread() -> None:
         import torch
 
         torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True)
+def _same_numbers() -> None:
+    """What is drawn does not hang on which tests ran before, nor on luck."""
+    if POSSIBLE:
+        import numpy as np
+        import torch
+
+        random.seed(0)
+        np.random.seed(0)
+        torch.manual_seed(0)
 
 
 @pytest.fixture(autouse=True)

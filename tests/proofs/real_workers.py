@@ -1,4 +1,4 @@
-"""What the proofs share: processes that start in a fraction of a second, and programs of their own where nothing less will do."""
+"""What the proofs share: processes that start in a fraction of a second, and interpreters that do not."""
 
 from __future__ import annotations
 

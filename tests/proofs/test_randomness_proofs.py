@@ -153,7 +153,8 @@ def by_constant(worker_id: int) -> None:
 
 
 def by_state(worker_id: int) -> None:
-    np.random.seed(np.random.get_state()[1][0] + worker_id)  # type: ignore[index]
+    state: Any = np.random.get_state()
+    np.random.seed(state[1][0] + worker_id)
 
 
 def by_torch(worker_id: int) -> None:

@@ -71,7 +71,7 @@ def test_other_seeds_do_not_reach_the_split() -> None:
         assert split() != split()
         first, again = split(), set(random_split(THOUSAND, [900, 100])[0].indices)
     # After a restart, most of the validation part has been trained on before.
-    assert len(again & set(first)) > 80
+    assert len(again & set(first)) > 60
 
 
 @pytest.mark.proves("DLC412")
@@ -216,6 +216,7 @@ def test_a_batch_norm_fails_for_one_sample() -> None:
     assert train(nn.BatchNorm2d(3), 33, 3, 8, 8) == 33
 
 
+@pytest.mark.filterwarnings("ignore:Guards may run slower:RuntimeWarning")  # on Python 3.13.0 alone
 @pytest.mark.proves("DLC420")
 def test_the_last_batch_is_compiled_again() -> None:
     def graphs(drop_last: bool, **options: Any) -> int:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import importlib
+import importlib.util
 import itertools
 import multiprocessing
 import os
@@ -259,28 +261,54 @@ def test_workers_times_prefetch_factor_batches_wait_in_memory() -> None:
 # -- DLC211
 
 
+class StandIn:
+    """What OpenCV does: as many threads as the machine has CPUs, until somebody says how many."""
+
+    threads = os.cpu_count()
+
+    @classmethod
+    def getNumThreads(cls) -> int | None:  # noqa: N802 -- as OpenCV calls it
+        return cls.threads
+
+    @classmethod
+    def setNumThreads(cls, count: int) -> None:  # noqa: N802
+        cls.threads = max(count, 1)
+
+
+# OpenCV itself where it is installed, too.
+LIBRARIES = ["stand-in", *(["cv2"] if importlib.util.find_spec("cv2") else [])]
+
+
+def library_of(name: str) -> Any:
+    return StandIn if name == "stand-in" else importlib.import_module(name)
+
+
 class Threads(Dataset[Any]):
-    """How many threads torch and OpenCV would use in the process that makes a sample."""
+    """How many threads torch and a library would use in the process that makes a sample."""
+
+    def __init__(self, library: str) -> None:
+        self.library = library
 
     def __len__(self) -> int:
         return 1
 
     def __getitem__(self, index: int) -> tuple[int, int]:
-        return torch.get_num_threads(), importlib.import_module("cv2").getNumThreads()
+        return torch.get_num_threads(), library_of(self.library).getNumThreads()
 
 
-def quiet_worker(worker_id: int) -> None:
-    importlib.import_module("cv2").setNumThreads(0)
+def quiet_worker(worker_id: int, library: str) -> None:
+    library_of(library).setNumThreads(0)
 
 
 @pytest.mark.proves("DLC211")
 @pytest.mark.skipif(os.cpu_count() == 1, reason="OpenCV has one thread anyway")
-def test_a_worker_limits_the_threads_of_torch_and_not_those_of_opencv() -> None:
-    pytest.importorskip("cv2")
-    ((of_torch, of_opencv),) = [(int(a), int(b)) for a, b in loader_of(Threads())]
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_a_worker_limits_the_threads_of_torch_and_not_those_of_opencv(library: str) -> None:
+    ((of_torch, of_opencv),) = [(int(a), int(b)) for a, b in loader_of(Threads(library))]
     assert of_torch == 1
     assert of_opencv > 1
-    ((_, limited),) = [(int(a), int(b)) for a, b in loader_of(Threads(), worker_init_fn=quiet_worker)]
+    quiet = functools.partial(quiet_worker, library=library)
+    ((_, limited),) = [(int(a), int(b)) for a, b in loader_of(Threads(library), worker_init_fn=quiet)]
     assert limited == 1
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from dlcheck.facts import forms
 from dlcheck.model import calling
+from dlcheck.model.call_sites import CallSite
 from dlcheck.model.scopes import Link, Module, Scope, Site, descend, dotted, expressions, last_name
 from dlcheck.model.values import Const, External, Made, Unknown, Value
 
@@ -37,35 +38,13 @@ _SAVING = frozenset({"save", "savez", "dump", "dumps", "to_csv", "savetxt", "wri
 
 
 @dataclass(frozen=True, eq=False)
-class RandomSplit:
+class RandomSplit(CallSite):
     """A call that parts a data set at random, without a seed of its own."""
 
     project: Project
     site: Site
     source: str  # whose random numbers it takes: torch, numpy, random
     names: frozenset[str]  # of the parts, and of what they are made of
-
-    @property
-    def module(self) -> Module:
-        return self.site.module
-
-    @property
-    def link(self) -> Link:
-        return self.site.link
-
-    @property
-    def call(self) -> forms.Call:
-        assert isinstance(self.site.expr, forms.Call)
-        return self.site.expr
-
-    @property
-    def name_at(self) -> int:
-        func = self.call.func
-        return func.name_at if isinstance(func, forms.Attr) else func.at
-
-    @property
-    def name(self) -> str:
-        return last_name(self.call.func)
 
     def is_repeatable(self) -> bool:
         """Whether every start gives the same parts: the program seeds the generator, or keeps the parts in a file."""

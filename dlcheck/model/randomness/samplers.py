@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from dlcheck.facts import forms
 from dlcheck.model import calling, library
+from dlcheck.model.call_sites import called_name_at
 from dlcheck.model.flow import links_of
 from dlcheck.model.scopes import Link, Module, Site, descend, last_name
 from dlcheck.model.values import Const, Made, Point
@@ -47,8 +48,7 @@ class DistributedSampler:
 
     @property
     def name_at(self) -> int:
-        func = self.call.func
-        return func.name_at if isinstance(func, forms.Attr) else func.at
+        return called_name_at(self.call)
 
     @property
     def name(self) -> str:

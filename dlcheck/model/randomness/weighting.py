@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 from dlcheck.facts import forms
 from dlcheck.model import calling
+from dlcheck.model.call_sites import CallSite
 from dlcheck.model.definitions import constant, definition, resolved
 from dlcheck.model.flow import links_of
-from dlcheck.model.scopes import Link, Module, Site, descend, dotted, last_name
+from dlcheck.model.scopes import Link, Site, descend, dotted, last_name
 from dlcheck.model.values import External, Made
 
 if TYPE_CHECKING:
@@ -46,24 +47,11 @@ _COUNTS_OF_CLASSES = ("class_count", "class_sample_count", "class_freq", "label_
 
 
 @dataclass(frozen=True, eq=False)
-class WeightedSampling:
+class WeightedSampling(CallSite):
     """A call of ``WeightedRandomSampler(weights, num_samples)``."""
 
     project: Project
     site: Site
-
-    @property
-    def module(self) -> Module:
-        return self.site.module
-
-    @property
-    def link(self) -> Link:
-        return self.site.link
-
-    @property
-    def call(self) -> forms.Call:
-        assert isinstance(self.site.expr, forms.Call)
-        return self.site.expr
 
     def _argument(self, name: str, number: int) -> forms.Expr | None:
         args = calling.arguments(self.call, self.project.point(self.site))

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 
 from dlcheck.facts import forms
 from dlcheck.model import calling
-from dlcheck.model.scopes import Link, Module, Scope, Site, children, dotted, expressions, last_name
+from dlcheck.model.call_sites import CallSite
+from dlcheck.model.scopes import Link, Scope, Site, children, dotted, expressions, last_name
 from dlcheck.model.training.invariance import step_loops
 from dlcheck.model.transfers import Kind, blocking_of, device_kinds, target_of, targets_of
 from dlcheck.model.values import Arguments, Const, External, Instance, Made, Point, Value
@@ -32,17 +33,12 @@ _MAX_BETWEEN = 3  # statements between a tensor's pinning and its copy that stil
 
 
 @dataclass(eq=False)
-class Move:
+class Move(CallSite):
     """A call ``x.to(...)``, ``x.cuda(...)`` or ``x.copy_(...)``, whatever ``x`` is."""
 
     project: Project
     site: Site
     steps: set[Link]  # the loops of the project whose rounds are steps
-
-    @property
-    def call(self) -> forms.Call:
-        assert isinstance(self.site.expr, forms.Call)
-        return self.site.expr
 
     @property
     def method(self) -> str:
@@ -52,19 +48,6 @@ class Move:
     def receiver(self) -> forms.Expr:
         assert isinstance(self.call.func, forms.Attr)
         return self.call.func.value
-
-    @property
-    def module(self) -> Module:
-        return self.site.module
-
-    @property
-    def link(self) -> Link:
-        return self.site.link
-
-    @property
-    def text(self) -> str:
-        """The call as it stands in the source, on one line."""
-        return self.module.line(self.call.at)
 
     @cached_property
     def point(self) -> Point:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from dlcheck.facts import forms
 from dlcheck.model import calling
+from dlcheck.model.call_sites import CallSite, called_name_at
 from dlcheck.model.data import samples
 from dlcheck.model.datasets import unwrapped
 from dlcheck.model.loaders import OptionAlt
@@ -72,28 +73,13 @@ class Work(NamedTuple):
 
 
 @dataclass(eq=False)
-class TrainerArguments:
+class TrainerArguments(CallSite):
     """A call of ``TrainingArguments`` or of a configuration that derives from it."""
 
     project: Project
     site: Site
     args: Arguments
     class_name: str
-
-    @property
-    def module(self) -> Module:
-        return self.site.module
-
-    @property
-    def link(self) -> Link:
-        return self.site.link
-
-    @property
-    def name_at(self) -> int:
-        """The node of the class's name."""
-        call = self.site.expr
-        assert isinstance(call, forms.Call)
-        return call.func.name_at if isinstance(call.func, forms.Attr) else call.func.at
 
     def worlds(self) -> list[World]:
         return self.project.evaluator.guards(self.link, self.project.evaluator.any_frame(self.site.scope))
@@ -305,8 +291,7 @@ def blocking_accelerators(project: Project) -> Iterator[BlockingAccelerator]:
                 for alt in _prepared(ev, call, point):
                     found = _pinned(project, alt, [both for one in blocking if (both := one.merge(world)) is not None])
                     if found is not None and made.args is not None and made.args.call is not None and made.args.point:
-                        func = made.args.call.func
-                        at = func.name_at if isinstance(func, forms.Attr) else func.at
+                        at = called_name_at(made.args.call)
                         where = made.args.point
                         yield BlockingAccelerator(project, where.module, where.link, at, *found, site)
 
