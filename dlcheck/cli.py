@@ -490,6 +490,7 @@ def clean(path: str) -> None:
 
 
 def _page(word: str) -> Page:
+    word = f"DLC{word}" if word.isdigit() else word
     page = pages.find(word)
     if page is None:
         _own_rules()
@@ -524,6 +525,10 @@ def rule(rule: str, form: str) -> None:
     say(f"{page.summary}.\n")
     say(f"{page.severity}, {page.confidence} confidence, {by_default}, {fix}, since {page.since}\n")
     say(page.documentation, end="")
+    if page.options:
+        say(f"\n## Options\n\nIn `[tool.dlcheck.rules.{page.code}]`:\n")
+        for option in page.options.values():
+            say(f"- `{option.name}` (default {option.default!r}): {option.help}")
     if page.references:
         say("\n## References\n")
         say("\n".join(f"- {reference}" for reference in page.references))
@@ -553,7 +558,9 @@ def rules(form: str) -> None:
 @cli.command("new-rule")
 @click.argument("code")
 @click.argument("name")
-@click.option("--directory", type=click.Path(file_okay=False, exists=True), help="The folder of the pages.")
+@click.option(
+    "--directory", type=click.Path(file_okay=False), help="The folder of the pages; made where it is missing."
+)
 def new_rule(code: str, name: str, directory: str | None) -> None:
     """Write the stub of a rule's page, and say where its check goes."""
     if not pages.is_code(code):
@@ -568,6 +575,7 @@ def new_rule(code: str, name: str, directory: str | None) -> None:
     folder = directory or str(pages.folder())
     file = os.path.join(folder, f"{code}-{name}.md")
     try:
+        os.makedirs(folder, exist_ok=True)
         with open(file, "x", encoding="utf-8", newline="\n") as stream:
             stream.write(pages.stub(code, name, __version__))
     except OSError as error:

@@ -25,6 +25,8 @@ TRIGGERS = (
     b"oader", b"Dataset", b"pin_memory", b"non_blocking", b"backward", b"Trainer", b"TrainingArguments", b"Compose",
     b"Subset", b"WeightedRandomSampler", b"random_split", b"set_sharing_strategy",
 )  # fmt: skip
+# Arrays are reversed, and become tensors: transforms in a file of their own.
+REVERSING = (b"::-1", b"rot90", b"flip")
 HANDLING = (*TRIGGERS, b"batch", b".cuda", b".to(")
 COMMENT = b"dlcheck:"
 
@@ -68,7 +70,11 @@ def names_library(data: bytes) -> bool:
 
 def may_matter(data: bytes, explicit: bool = True) -> bool:
     """Whether a rule can have anything to say of a file with these bytes, named by itself or through a folder."""
-    return names_library(data) and any(word in data for word in (HANDLING if explicit else TRIGGERS))
+    if not names_library(data):
+        return False
+    if any(word in data for word in (HANDLING if explicit else TRIGGERS)):
+        return True
+    return b"from_numpy" in data and any(word in data for word in REVERSING)
 
 
 def shown(file: str) -> str:

@@ -105,6 +105,7 @@ def test_a_rule_of_ones_own_is_a_rule_like_others(dlcheck: Dlcheck, tmp_path: Pa
     assert found(dlcheck("train.py", *JSON, "--select", "ABC")) == ["ABC101 train.py:5"]
     assert "big-batches" in dlcheck("rules").stdout
     assert "larger than `largest`" in dlcheck("rule", "ABC101").stdout
+    assert "`largest` (default 64): The largest size that is not reported." in dlcheck("rule", "ABC101").stdout
     (tmp_path / "train.py").write_text(TRAIN.replace("=100)", "=100)  # dlcheck: ignore[big-batches] paid"))
     assert found(dlcheck("train.py", *JSON)) == []
 
@@ -213,3 +214,5 @@ def test_a_stub_for_a_rule_of_ones_own(dlcheck: Dlcheck, tmp_path: Path) -> None
     assert "lint/own/checks.py" in run.stdout
     assert (tmp_path / "lint" / "own" / "ABC102-small-batches.md").exists()
     assert dlcheck("new-rule", "ABC103", "tiny-batches").returncode == 2
+    assert dlcheck("new-rule", "ABC104", "odd-batches", "--directory", "lint/more").returncode == 0
+    assert (tmp_path / "lint" / "more" / "ABC104-odd-batches.md").exists()

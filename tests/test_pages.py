@@ -301,7 +301,8 @@ The blocks of a page are its tests (`tests/test_pages.py`); `dlcheck rule CODE` 
 those that only tests need. This table is made by `python -m tests.test_pages`.
 
 *Severity* lists a rule's own first, then those of its variants; *default* says whether it is on without being
-selected; *fix* and *measure* whether `--fix` can mend it and what experiment decides it."""
+selected; *fix* whether its findings offer an edit, and whether that is safe; *measure* the kind of experiment that can
+confirm or refute it."""
 
 HEAD = """\
 | code | name | severity | default | fix | measure | what it finds |

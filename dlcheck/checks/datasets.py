@@ -17,7 +17,7 @@ from dlcheck.model.values import Const
 
 @rule("DLC301")
 def eager_dataset_loading(loader: Loader) -> Iterator[Finding]:
-    for alt in loader.datasets:
+    for alt in loader.held_datasets:
         for kept in _read_whole(alt.dataset) if alt.dataset is not None else ():
             for workers in loader.option("num_workers"):
                 if joint([alt.world], [kept.world], [workers.world], loader.worlds()):
@@ -64,7 +64,7 @@ def _eager(loader: Loader, dataset: DatasetClass, kept: Kept, workers: OptionAlt
 def handle_opened_in_init(loader: Loader) -> Iterator[Finding]:
     if loader.worker_init_may_touch_dataset():
         return
-    for alt in loader.datasets:
+    for alt in loader.held_datasets:
         for handle in alt.dataset.handles if alt.dataset is not None else ():
             for workers in loader.option("num_workers"):
                 if workers.positive and joint([alt.world], [handle.world], [workers.world], loader.worlds()):

@@ -22,7 +22,7 @@ facts(DatasetClass, datasets)
 
 @rule("DLC302")
 def cow_growth_of_python_objects(loader: Loader) -> Iterator[Finding]:
-    for alt in loader.datasets:
+    for alt in loader.held_datasets:
         found = list(collected(alt.dataset)) if alt.dataset is not None else []
         if alt.dataset is None or not found or copies_to_workers(loader):
             continue  # where nothing is shared from the start: DLC303
@@ -56,7 +56,7 @@ def _growth(loader: Loader, dataset: DatasetClass, container: Collected, workers
 
 @rule("DLC303")
 def spawn_copies_dataset(loader: Loader) -> Iterator[Finding]:
-    for alt in loader.datasets:
+    for alt in loader.held_datasets:
         found = list(pickled_data(alt.dataset)) if alt.dataset is not None else []
         if alt.dataset is None or not found or not copies_to_workers(loader):
             continue

@@ -65,7 +65,7 @@ def _functions(loader: Loader) -> Iterator[Finding]:
 
 def _datasets(loader: Loader) -> Iterator[Finding]:
     given = loader.option("dataset")
-    for alt in loader.datasets:
+    for alt in loader.held_datasets:
         if alt.dataset is not None and _with_workers(loader, [alt.world]):
             words = local_class(loader, alt.dataset)
             if words and given:
@@ -102,7 +102,7 @@ def _unpicklable(loader: Loader, spot: Spot, obstacle: Obstacle, part: str) -> F
 def unpicklable_dataset_attribute(loader: Loader) -> Iterator[Finding]:
     if forks(loader) or has_own_pickler(loader.project):
         return
-    for alt in loader.datasets:
+    for alt in loader.held_datasets:
         for attribute in own_attributes(alt.dataset) if alt.dataset is not None else ():
             workers = _with_workers(loader, [alt.world], [attribute.obstacle.world])
             if workers is not None and alt.dataset is not None:

@@ -54,7 +54,7 @@ _FUNCTIONS = (Func, Bound, LambdaFunc, Instance)
 
 def _sample_codes(loader: Loader) -> Iterator[tuple[WorkerCode, str, World]]:
     """What makes samples and batches: of datasets and ``collate_fn``, without ``worker_init_fn``."""
-    for alt in loader.datasets:
+    for alt in loader.held_datasets:
         if alt.dataset is not None:
             yield alt.dataset.worker_code, alt.dataset.name, alt.world
     for option in loader.option("collate_fn"):

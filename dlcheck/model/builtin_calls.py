@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from dlcheck.facts import forms
-from dlcheck.model import calling, library
+from dlcheck.model import calling, library, settings
 from dlcheck.model.iteration import elements, part_of
 from dlcheck.model.values import (
     UNKNOWN,
@@ -53,6 +53,8 @@ def method_on_value(ev: Evaluator, expr: forms.Call, args: Arguments, point: Poi
     if isinstance(func.value, forms.Name) and func.value.id in ("self", "cls", "torch", "np", "os", "nn"):
         return None
     receivers = ev.eval(func.value, point)
+    if func.name == "format" and all(_is_text(alt.value) for alt in receivers):
+        return ev.bind(receivers, lambda value: [Alt(_formatted(value, args), ANY)])
     if func.name == "pin_memory" and not any(isinstance(alt.value, (Instance, LoaderRef)) for alt in receivers):
         return [Alt(Pinned(calling.call_key(args)), ANY)]
     if func.name in _FLUENT and any(_is_plain_module(ev, alt.value, func.name) for alt in receivers):
@@ -62,6 +64,19 @@ def method_on_value(ev: Evaluator, expr: forms.Call, args: Arguments, point: Poi
     if not any(isinstance(alt.value, _RECEIVERS) for alt in receivers):
         return None
     return ev.bind(receivers, lambda value: _method(ev, value, expr, func, args, point))
+
+
+def _is_text(value: Value) -> bool:
+    return isinstance(value, Const) and isinstance(value.value, str)
+
+
+def _formatted(template: Value, args: Arguments) -> Value:
+    """``"cuda:{}".format(rank)``: what it begins with is known, whatever is put in."""
+    assert isinstance(template, Const)
+    text, brace, _ = str(template.value).partition("{")
+    if not brace:
+        return template
+    return Made(f"text:{text}", None, calling.call_key(args)) if text else Unknown(calling.call_key(args))
 
 
 _RECEIVERS = (Mapping, Many, Batch, Moved, Pinned, LoaderRef, Managed, Iterating, Elements, Generated)
@@ -437,7 +452,26 @@ def _getattr(ev: Evaluator, args: Arguments) -> list[Alt]:
 
 
 def _vars(ev: Evaluator, args: Arguments) -> list[Alt]:
-    return [Alt(Mapping((), True), ANY)]
+    """``vars(parser.parse_args())`` holds the options, by name as by attribute."""
+    first = calling.positional(args, 0)
+    if first is None:
+        return [Alt(Mapping((), True), ANY)]
+    return ev.bind(
+        ev.force(first),
+        lambda value: [Alt(value if settings.is_namespace(value) else Mapping((), True), ANY)],
+    )
+
+
+def _configuration(ev: Evaluator, args: Arguments) -> list[Alt]:
+    """``OmegaConf.create({...})``: the dict, whose entries are attributes too."""
+    first = calling.positional(args, 0)
+    if first is None:
+        return [Alt(calling.made("omegaconf.OmegaConf.create", args), ANY)]
+
+    def step(value: Value) -> list[Alt]:
+        return [Alt(value if isinstance(value, Mapping) else Unknown(calling.call_key(args)), ANY)]
+
+    return ev.bind(ev.force(first), step)
 
 
 def _map(ev: Evaluator, args: Arguments) -> list[Alt]:
@@ -477,6 +511,11 @@ _SPECIAL: dict[str, Callable[[Evaluator, Arguments], list[Alt]]] = {
     "builtins.dict": _dict,
     "collections.OrderedDict": _dict,
     "easydict.EasyDict": _dict,
+    "munch.Munch": _dict,
+    "munch.munchify": _dict,
+    "box.Box": _dict,
+    "addict.Dict": _dict,
+    "omegaconf.OmegaConf.create": _configuration,
     "types.SimpleNamespace": _dict,
     "argparse.Namespace": _dict,
     "builtins.int": _number(int),

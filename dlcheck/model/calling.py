@@ -323,8 +323,9 @@ def call_function(ev: Evaluator, func: Value, args: Arguments) -> list[Alt]:
         method = ev.project.method(func.cls, "__call__") or ev.project.method(func.cls, "forward")
         if method is not None:
             return call_function(ev, Func(method, func), args)
-    if isinstance(func, LambdaFunc):
-        return _unknown_call(args)
+    if isinstance(func, LambdaFunc):  # its parameters stay unknown
+        inner = func.point.module.inners.get(func.form.at)
+        return ev.eval(func.form.body, Point(func.point.frame, func.point.link, inner))
     return _unknown_call(args)
 
 

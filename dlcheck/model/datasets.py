@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from dlcheck.model import calling, library
 from dlcheck.model.data import keeping
+from dlcheck.model.data.wrapped import wrapped
 from dlcheck.model.scopes import Scope
 from dlcheck.model.values import Alt, Instance, Made, Many, Value
 from dlcheck.model.workers import WorkerCode, worker_code
@@ -97,6 +98,24 @@ def datasets_of(loader: Loader) -> list[DatasetAlt]:
             else:
                 out.append(DatasetAlt(None, "", None, world))
     return out
+
+
+MAX_WRAPPED = 12
+
+
+def with_wrapped(project: Project, datasets: list[DatasetAlt]) -> list[DatasetAlt]:
+    """Datasets, and those of the project that they index in turn."""
+    found = list(datasets)
+    seen = {(alt.dataset.cls, alt.dataset.instance.key) for alt in found if alt.dataset is not None}
+    for outer in found:  # which grows on the way
+        for value, world in wrapped(outer.dataset) if outer.dataset is not None else ():
+            both = outer.world.merge(world)
+            if both is None or not isinstance(value, Instance) or len(found) >= MAX_WRAPPED:
+                continue
+            if (value.cls, value.key) not in seen:
+                seen.add((value.cls, value.key))
+                found.append(DatasetAlt(project.dataset_class(value), "", None, both))
+    return found
 
 
 def unwrapped(ev: Evaluator, alts: list[Alt], depth: int = 0) -> Iterator[Alt]:

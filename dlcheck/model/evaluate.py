@@ -283,7 +283,11 @@ class Evaluator:
         stmt, slot = parent.stmt, links[0].slot
 
         def above() -> list[Alt]:
-            return self.before(parent.block, parent.index, name, frame)
+            tested = self._bound_in(stmt.test, name, Point(frame, parent)) if isinstance(stmt, forms.If) else []
+            alts = tested or [Alt(UNDEFINED, ANY)]
+            if any(isinstance(alt.value, Undefined) for alt in alts):
+                return self.where_unset(alts, self.before(parent.block, parent.index, name, frame))
+            return alts
 
         if isinstance(stmt, forms.For) and slot == "body":
             if name in target_names(stmt.target):
@@ -335,7 +339,8 @@ class Evaluator:
         stmt = link.stmt
         point = Point(frame, link)
         if isinstance(stmt, forms.If):
-            return self._after_if(stmt, link, name, point)
+            alts = self._after_if(stmt, link, name, point)
+            return self.where_unset(alts, self._bound_in(stmt.test, name, point))
         if isinstance(stmt, (forms.For, forms.While)):
             return self._after_loop(stmt, link, name, frame)
         if isinstance(stmt, forms.Try):
@@ -364,6 +369,8 @@ class Evaluator:
             )
         if isinstance(stmt, forms.Do) and isinstance(stmt.value, forms.Call):
             return calling.mutated(self, stmt.value, name, point)
+        if isinstance(stmt, forms.Delete):
+            return self._after_delete(stmt, name, point)
         if isinstance(stmt, (forms.Import, forms.ImportFrom)):
             return self.project.imported(stmt, name, frame.scope.module)
         if isinstance(stmt, forms.Function):
@@ -383,6 +390,12 @@ class Evaluator:
                 if both is not None:
                     out.append(Alt(value, both))
         return out or [Alt(UNDEFINED, ANY)]
+
+    def _bound_in(self, test: Expr, name: str, point: Point) -> list[Alt]:
+        """What ``name := value`` in a test leaves in the name; Undefined where there is none."""
+        for walrus in _walruses(test, name):
+            return self.eval(walrus.value, point)
+        return [Alt(UNDEFINED, ANY)]
 
     def _after_loop(self, stmt: forms.For | forms.While, link: Link, name: str, frame: Frame) -> list[Alt]:
         body = self._block_end(link.blocks["body"], name, frame)
@@ -459,6 +472,18 @@ class Evaluator:
             return self.bind(keys, put)
 
         return self.bind(earlier, step)
+
+    def _after_delete(self, stmt: forms.Delete, name: str, point: Point) -> list[Alt]:
+        """``del name[key]``: a dict without that entry."""
+        targets = [target for target in stmt.targets if name in target_names(target)]
+        target = targets[0] if len(targets) == 1 else None
+        if not isinstance(target, forms.Sub) or dotted(target.value) != name:
+            return self.unknown_at(forms.Other((), stmt.at), point)
+        container, index = target.value, target.index
+        return self.bind(
+            self.value_before(container, name, point),
+            lambda old: self.bind(self.eval(index, point), lambda key: [Alt(_without_item(old, key), ANY)]),
+        )
 
     def _read_again(self, expr: Expr, name: str, value: Value, point: Point) -> list[Alt]:
         """``value``, or where nothing in the scope has set ``name``, what it is from outside."""
@@ -579,6 +604,13 @@ def _assuming(alts: Iterable[Alt], key: Hashable, choice: Hashable) -> list[Alt]
         if both is not None:
             out.append(Alt(value, both))
     return out
+
+
+def _without_item(value: Value, key: Value) -> Value:
+    """A container after ``del name[key]``."""
+    if isinstance(value, Mapping) and isinstance(key, Const):
+        return Mapping(tuple(entry for entry in value.entries if entry[0] != key.value), value.open)
+    return _with_other_item(value)
 
 
 def _with_other_item(value: Value) -> Value:

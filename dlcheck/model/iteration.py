@@ -267,6 +267,12 @@ def _keyed(ev: Evaluator, value: Value, key: Value, expr: forms.Sub, point: Poin
     if isinstance(value, Many):
         return _choices(ev, value.items, value.open, ("index", point.module.name, expr.at))
     if isinstance(value, Made):
+        if isinstance(key, Const) and isinstance(key.value, str):
+            from dlcheck.model import settings
+
+            option = settings.namespace_attribute(ev, value, key.value) if settings.is_namespace(value) else None
+            if option is not None:
+                return option
         number = key.value if isinstance(key, Const) else expr.at
         return [Alt(Made(f"{value.path}[]", value.args, (value.key, number), value.base), ANY)]
     return ev.unknown_at(expr, point)

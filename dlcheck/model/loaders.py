@@ -12,7 +12,7 @@ from dlcheck.model import calling, conditions, library, loops
 from dlcheck.model.call_sites import called_name_at
 from dlcheck.model.data import samples
 from dlcheck.model.data.samples import Cost, CudaSample, CudaUse
-from dlcheck.model.datasets import DatasetAlt, datasets_of
+from dlcheck.model.datasets import DatasetAlt, datasets_of, with_wrapped
 from dlcheck.model.processes.changes import Change, changes
 from dlcheck.model.scopes import Link, Module, Scope, Site, descend, dotted, last_name
 from dlcheck.model.values import (
@@ -167,6 +167,11 @@ class Loader:
     @cached_property
     def datasets(self) -> list[DatasetAlt]:
         return datasets_of(self)
+
+    @cached_property
+    def held_datasets(self) -> list[DatasetAlt]:
+        """Its datasets, and those of the project that they index in their workers."""
+        return with_wrapped(self.project, self.datasets)
 
     @cached_property
     def worker_codes(self) -> list[tuple[WorkerCode, str, World]]:

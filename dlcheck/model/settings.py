@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from dlcheck.facts import forms
 from dlcheck.model import calling
 from dlcheck.model.scopes import Scope, Site, dotted, last_name
-from dlcheck.model.values import Alt, Const, Made, Origin, Point, Unknown, Value
+from dlcheck.model.values import Alt, Arguments, Const, Made, Origin, Point, Unknown, Value
 from dlcheck.model.worlds import ANY, World
 
 if TYPE_CHECKING:
@@ -43,6 +43,13 @@ def overridable(value: Const, key: Hashable, flag: bool = False) -> list[Alt]:
 
 
 # -- argparse
+
+
+def is_namespace(value: Value) -> bool:
+    """Whether it is what ``parse_args()`` gave."""
+    return isinstance(value, Made) and (
+        value.path.endswith(".parse_args") and any(f".{parser}()" in value.path for parser in _PARSERS)
+    )
 
 
 def namespace_attribute(ev: Evaluator, value: Made, name: str) -> list[Alt] | None:
@@ -235,7 +242,7 @@ def command_parameter(ev: Evaluator, scope: Scope, name: str) -> list[Alt] | Non
     for decorator in scope.decorators():
         if not isinstance(decorator, forms.Call) or last_name(decorator.func) not in ("option", "argument"):
             continue
-        if option_name(decorator) != name or scope.link is None:
+        if (_own_name(decorator) or option_name(decorator)) != name or scope.link is None:
             continue
         given = {arg.name: arg.value for arg in decorator.args if arg.name}
         key = ("option", scope.module.name, decorator.at)
@@ -252,6 +259,12 @@ def command_parameter(ev: Evaluator, scope: Scope, name: str) -> list[Alt] | Non
     return None
 
 
+def _own_name(decorator: forms.Call) -> str | None:
+    """The name of its own that ``@click.option("-j", "--jobs", "workers")`` gives its parameter."""
+    texts = [arg.value.value for arg in decorator.args if arg.name is None and isinstance(arg.value, forms.Const)]
+    return next((text for text in texts if isinstance(text, str) and text.isidentifier()), None)
+
+
 _FIELDS = frozenset(
     {"dataclasses.field", "pydantic.Field", "pydantic.fields.Field", "typer.Option", "typer.Argument", "attr.ib",
      "attrs.field"}
@@ -262,6 +275,10 @@ def declared_default(ev: Evaluator, value: Value) -> list[Alt] | None:
     """The default inside ``field(default=4)``, ``typer.Option(4)``."""
     if not isinstance(value, Made) or value.path not in _FIELDS or value.args is None:
         return None
+    factory = calling.keyword(value.args, "default_factory") or calling.keyword(value.args, "factory")
+    if factory is not None:
+        nothing = Arguments((), (), (), value.args.call, value.args.point)
+        return ev.bind(ev.force(factory), lambda made: calling.call_function(ev, made, nothing))
     number = None if value.path == "dataclasses.field" else 0
     thunk = calling.argument(value.args, "default", number)
     if thunk is None:

@@ -118,8 +118,9 @@ def growth() -> list[float]:
     dicts = [{"file": f"{number:012d}.jpg", "box": [number, number + 1, 0.5, 0.25]} for number in range(RECORDS)]
     names = [record["file"] for record in dicts]
     found = []
-    for records in (dicts, np.zeros((RECORDS, 24)), np.array(names, dtype=object), np.array(names)):
-        dataset = Records(records)  # type: ignore[arg-type]
+    every_kind: Any = (dicts, np.zeros((RECORDS, 24)), np.array(names, dtype=object), np.array(names))
+    for records in every_kind:
+        dataset = Records(records)
         options: dict[str, Any] = {"batch_size": 5_000, "num_workers": 2, "multiprocessing_context": "fork"}
         sizes = list(DataLoader(dataset, collate_fn=look_and_measure, **options))
         found.append(sum(sizes[-2:]) - sum(sizes[:2]))

@@ -122,7 +122,7 @@ class Row(dict[str, Any]):
 
 
 class Frame:
-    """As much of a table of pandas as a dataset uses: a column is an array, and a row is put together when asked for."""
+    """As much of pandas as a dataset uses: a column is an array, and a row is put together when it is asked for."""
 
     def __init__(self, columns: dict[str, Any]) -> None:
         self.columns = {name: np.asarray(values) for name, values in columns.items()}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from dlcheck.facts import forms
 from dlcheck.model import calling
 from dlcheck.model.data.keeping import kept_stores
-from dlcheck.model.data.reaching import reaching
+from dlcheck.model.data.reaching import deeper, reaching
 from dlcheck.model.flow import links_of, loops_around
 from dlcheck.model.scopes import (
     Link,
@@ -166,7 +166,7 @@ def _of_value(dataset: DatasetClass, expr: Expr, point: Point, depth: int) -> It
         return
     if isinstance(expr, forms.Dict):
         for entry in expr.entries:
-            yield from _of_value(dataset, entry.value, point, depth + 1)
+            yield from _of_value(dataset, entry.value, point, deeper(depth, len(expr.entries)))
         return
     if isinstance(expr, forms.Call):
         yield from _of_call(dataset, expr, point, depth)
@@ -192,7 +192,7 @@ def _of_name(dataset: DatasetClass, name: str, point: Point, depth: int) -> Iter
             yield _is_nested(filling.item, filling.point, source), source, what, False
     for binding in bindings:
         if binding.how == "set" and binding.value is not None:
-            yield from _of_value(dataset, binding.value, Point(frame, binding.link), depth + 1)
+            yield from _of_value(dataset, binding.value, Point(frame, binding.link), deeper(depth, len(bindings)))
     scope = frame.scope
     if not complete and scope.kind == "function" and any(param.name == name for param in scope.function.params):
         for thunk, _ in calling.parameter_thunks(dataset.project.evaluator, name, frame):
@@ -208,9 +208,10 @@ def _of_call(dataset: DatasetClass, call: forms.Call, point: Point, depth: int) 
     for value in ev.values(call.func, point):
         if isinstance(value, Func):
             frame = ev.frame(value.scope, calling.arguments(call, point), point, value.self_, value.closure)
+            below = deeper(depth, len(value.scope.returns))
             for link in value.scope.returns:
                 if isinstance(link.stmt, forms.Return) and link.stmt.value is not None:
-                    yield from _of_value(dataset, link.stmt.value, Point(frame, link), depth + 1)
+                    yield from _of_value(dataset, link.stmt.value, Point(frame, link), below)
             return
         path = value.path if isinstance(value, External) else ""
         if path in ("numpy.array", "numpy.asarray") and first is not None:
@@ -326,9 +327,10 @@ def _called(dataset: DatasetClass, call: forms.Call, point: Point, depth: int) -
             return "lines", "open"
         if isinstance(value, Func):
             frame = ev.frame(value.scope, calling.arguments(call, point), point, value.self_, value.closure)
+            below = deeper(depth, len(value.scope.returns))
             for link in value.scope.returns:
                 if isinstance(link.stmt, forms.Return) and link.stmt.value is not None:
-                    found = _source(dataset, link.stmt.value, Point(frame, link), depth + 1)
+                    found = _source(dataset, link.stmt.value, Point(frame, link), below)
                     if found[0]:
                         return found
             return "", ""
@@ -342,7 +344,7 @@ def _called(dataset: DatasetClass, call: forms.Call, point: Point, depth: int) -
             return ("lines", inner[1]) if name in ("read", "split") and inner[0] else inner
     if name in _SAME:
         for arg in call.args:
-            found = _source(dataset, arg.value, point, depth + 1)
+            found = _source(dataset, arg.value, point, deeper(depth, len(call.args)))
             if found[0]:
                 return found
     return "", ""
@@ -368,7 +370,7 @@ def _attribute_source(dataset: DatasetClass, expr: forms.Attr, point: Point, dep
     bindings, complete = reaching(name, point.link)
     for binding in bindings:
         if binding.how == "set" and binding.value is not None:
-            found = _source(dataset, binding.value, Point(point.frame, binding.link), depth + 1)
+            found = _source(dataset, binding.value, Point(point.frame, binding.link), deeper(depth, len(bindings)))
             if found[0]:
                 return found
     if not complete and point.frame.scope.owner is not None and point.frame.scope.name != "__init__":
@@ -395,14 +397,14 @@ def _name_source(dataset: DatasetClass, name: str, point: Point, depth: int) -> 
         value = stmt.value if binding.value is None and isinstance(stmt, forms.Assign) else binding.value  # a, b = x
         if value is None or binding.how not in ("set", "item of"):
             continue
-        found = _source(dataset, value, Point(frame, binding.link), depth + 1)
+        found = _source(dataset, value, Point(frame, binding.link), deeper(depth, len(bindings)))
         if found[0]:
             return found
-    for filling in _loop_fillings(name, frame):
-        for source, there in filling.sources:
-            found = _source(dataset, source, there, depth + 1)
-            if found[0]:
-                return found
+    sources = [source for filling in _loop_fillings(name, frame) for source in filling.sources]
+    for source, there in sources:
+        found = _source(dataset, source, there, deeper(depth, len(sources)))
+        if found[0]:
+            return found
     scope = frame.scope
     if not complete and scope.kind == "function" and any(param.name == name for param in scope.function.params):
         for thunk, _ in calling.parameter_thunks(dataset.project.evaluator, name, frame):

@@ -40,6 +40,7 @@ from dlcheck.model.data.memory import (
     item_of,
     joined,
 )
+from dlcheck.model.data.loaded import kind_by_use
 from dlcheck.model.data.traces import (
     Cause,
     Edit,
@@ -117,6 +118,8 @@ class Expressions:
             return None
         if piece.kind == NONE:
             return wanted
+        if piece.decoded in memory.MAY_GIVE_NONE:
+            return None
         if isinstance(test, forms.Compare) and (piece.fresh or piece.kind not in ("", SCALAR, PLAIN, LOADED)):
             return not wanted if piece.kind else None
         return None
@@ -137,6 +140,8 @@ class Expressions:
             for base, after in self.eval(target.value, point, state)[:1]:
                 index = self.eval(target.index, point, after)[0][0]
                 text = index_text(target, point)
+                if base.kind == PLAIN and isinstance(constant_key(target.index), str):
+                    base = base._replace(kind=DICT)  # of what json gives, only dicts have names
                 self._note(base, how_stored(base, text, index, piece), target, point, after)
                 return self._hold(target.value, constant_key(target.index), piece, point, after)
         return state
@@ -149,7 +154,7 @@ class Expressions:
         kept = Piece() if piece.kind == SCALAR else piece._replace(stored=None, sources=frozenset())
         element = kept if old.element is None else joined([old.element, kept])
         parts = old.parts if key is None else (*(part for part in old.parts if part[0] != key), (key, piece))
-        return self._rebind(holder, old._replace(element=element, parts=parts), point, state)
+        return self._rebind(holder, old._replace(element=element, parts=parts).bounded(), point, state)
 
     def _lookup(self, expr: forms.Expr, point: Point, state: State) -> Piece | None:
         if isinstance(expr, forms.Name):
@@ -272,6 +277,8 @@ class Expressions:
             bases = self.project.external_bases(own.cls)
             inherited = (memory.library_attribute(f"{base}().{expr.name}") for base in bases)
             piece = next((found for found in inherited if found is not None), piece)
+        if piece.kind == LOADED:
+            piece = piece._replace(kind=kind_by_use(self.project, own.cls, expr.name) or LOADED)
         if piece.kind in NUMERIC or piece.kind in CONTAINERS:
             return piece._replace(stored=(own.cls, expr.name), whole=True, fresh=False, decoded="", drawn=False)
         return piece._replace(fresh=False, drawn=False)
@@ -350,8 +357,8 @@ class Expressions:
             drawn = any(piece.drawn for piece in pieces)
             kind = expr.kind if expr.kind in (LIST, TUPLE) else ""
             sources = frozenset[str]().union(*(piece.sources for piece in pieces))
-            out.append((Piece(kind, solid=True, drawn=drawn, fresh=True, parts=parts, element=element, sources=sources),
-                        after))  # fmt: skip
+            made = Piece(kind, solid=True, drawn=drawn, fresh=True, parts=parts, element=element, sources=sources)
+            out.append((made.bounded(), after))
         return out
 
     def _dict(self, expr: forms.Dict, point: Point, state: State) -> Evaluated:
@@ -360,11 +367,17 @@ class Expressions:
         for pieces, after in self._all([entry.value for entry in keyed], point, state):
             parts = tuple((entry.key.value, piece) for entry, piece in zip(keyed, pieces, strict=False)
                           if isinstance(entry.key, forms.Const))  # fmt: skip
-            out.append((Piece(DICT, solid=True, fresh=True, parts=parts), after))
+            out.append((Piece(DICT, solid=True, fresh=True, parts=parts).bounded(), after))
         return out
 
     def _binary(self, expr: forms.Binary, point: Point, state: State) -> Evaluated:
-        return [(computed(pieces), after) for pieces, after in self._all((expr.left, expr.right), point, state)]
+        return [
+            (
+                computed(pieces)._replace(decoded=memory.CONVERTED if any(piece.decoded for piece in pieces) else ""),
+                after,
+            )
+            for pieces, after in self._all((expr.left, expr.right), point, state)
+        ]
 
     def _unary(self, expr: forms.Unary, point: Point, state: State) -> Evaluated:
         if expr.op == "not":
@@ -404,7 +417,7 @@ class Expressions:
             names = dict(here.names)
         element = self.eval(expr.value, point._replace(inner=inner), here)[0][0]
         kind = {"list": LIST, "dict": DICT}.get(expr.kind, "")
-        return [(Piece(kind, solid=True, fresh=True, element=element, drawn=element.drawn), state)]
+        return [(Piece(kind, solid=True, fresh=True, element=element, drawn=element.drawn).bounded(), state)]
 
     def _walrus(self, expr: forms.Walrus, point: Point, state: State) -> Evaluated:
         found = self.eval(expr.value, point, state)

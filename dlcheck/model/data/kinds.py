@@ -31,6 +31,7 @@ ENCODING = "encoding"  # what a tokenizer gives without return_tensors
 TOKENIZER = "tokenizer"
 HF = "hf"  # datasets.Dataset
 HF_SPLITS = "hf splits"  # datasets.DatasetDict
+HF_EITHER = "hf either"  # Dataset or DatasetDict, as it was saved
 HF_COLUMN = "hf column"
 EMPTY = "list[]"
 NONE = "none"
@@ -380,6 +381,8 @@ class Kinds:
             return list_of(NUMBER)
         if kind == HF_SPLITS:
             return HF
+        if kind == HF_EITHER and text and isinstance(index, forms.Const):
+            return HF if index.value in _SPLITS else HF_COLUMN if index.value in _COLUMNS else ""
         if kind == HF:
             return HF_COLUMN if text or self._of(index, point) == TEXT else ""
         return ARRAYLIKE if many and not kind else ""
@@ -479,7 +482,7 @@ class Kinds:
             return ARRAY if name == "to_numpy" else FRAME if name in _FRAME_METHODS else ""
         if kind == COLUMN:
             return ARRAY if name in ("to_numpy", "unique") else COLUMN if name in _FRAME_METHODS else ""
-        if kind in (HF, HF_SPLITS):
+        if kind in (HF, HF_SPLITS, HF_EITHER):
             return (HF_SPLITS if name == "train_test_split" else kind) if name in _HF_METHODS else ""
         if kind == IMAGE:
             return IMAGE
@@ -518,8 +521,16 @@ def _of_hf(path: str, call: forms.Call) -> str:
         if any(arg.name == "streaming" for arg in call.args) or any(arg.star for arg in call.args):
             return ""
         return HF if "split" in given else HF_SPLITS
+    if path in ("datasets.load_from_disk", "datasets.load.load_from_disk"):
+        return HF_EITHER
     return HF if path in _HF_MAKERS else ""
 
+
+# What people call the splits of a saved dataset, and its columns.
+_SPLITS = frozenset({"train", "test", "validation", "valid", "val", "dev", "eval"})
+_COLUMNS = frozenset(
+    {"input_ids", "attention_mask", "token_type_ids", "labels", "label", "text", "tokens", "image", "audio"}
+)
 
 _NUMBERING = frozenset(
     {"stoi", "word2idx", "word2id", "word2index", "token2id", "token2idx", "char2idx", "char2id", "word_to_idx",

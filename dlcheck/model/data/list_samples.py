@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from dlcheck.facts import forms
 from dlcheck.model import calling
 from dlcheck.model.data.kinds import ARRAY, ARRAYLIKE, ENCODING, NUMBER, Kinds, item_of, list_of
-from dlcheck.model.data.reaching import Binding, reaching
+from dlcheck.model.data.reaching import Binding, deeper, reaching
 from dlcheck.model.datasets import SAMPLE_METHODS
 from dlcheck.model.flow import links_of, loops_around
 from dlcheck.model.scopes import Link, Module, dotted
@@ -108,6 +108,7 @@ def _named(kinds: Kinds, expr: forms.Name, point: Point, depth: int) -> Iterator
         else:
             yield expr, point
         return
+    below = deeper(depth, len(structures))
     replaced = set()
     for link in links_of(point.frame.scope):  # sample["ids"] = [...]
         stmt = link.stmt
@@ -116,16 +117,16 @@ def _named(kinds: Kinds, expr: forms.Name, point: Point, depth: int) -> Iterator
                 if isinstance(target, forms.Sub) and dotted(target.value) == expr.id:
                     if isinstance(target.index, forms.Const):
                         replaced.add(target.index.value)
-                    yield from _parts(kinds, stmt.value, Point(point.frame, link), depth + 1)
+                    yield from _parts(kinds, stmt.value, Point(point.frame, link), below)
     for binding in structures:
         assert binding.value is not None
         there = Point(point.frame, binding.link)
         if isinstance(binding.value, forms.Dict):
             for entry in binding.value.entries:
                 if not (isinstance(entry.key, forms.Const) and entry.key.value in replaced):
-                    yield from _parts(kinds, entry.value, there, depth + 1)
+                    yield from _parts(kinds, entry.value, there, below)
         else:
-            yield from _parts(kinds, binding.value, there, depth + 1)
+            yield from _parts(kinds, binding.value, there, below)
 
 
 def _called(kinds: Kinds, call: forms.Call, point: Point, depth: int) -> Iterator[tuple[Expr, Point]]:

@@ -18,6 +18,9 @@ CONTAINERS = frozenset({LIST, DICT, PLAIN, LOADED})
 NUMERIC = frozenset({ARRAY, TENSOR})
 
 
+MAX_HELD = 400  # pieces inside one
+
+
 class Piece(NamedTuple):
     """A value on a path.
 
@@ -42,6 +45,19 @@ class Piece(NamedTuple):
 
     def part(self, key: object) -> Piece | None:
         return next((piece for name, piece in reversed(self.parts) if name == key), None)
+
+    def bounded(self) -> Piece:
+        """The value, without its contents where they are too many: one that holds another twice doubles each time."""
+        todo, seen = [self], 0
+        while todo:
+            piece = todo.pop()
+            seen += 1
+            if seen > MAX_HELD:
+                return self._replace(parts=(), element=None)
+            todo += [part for _, part in piece.parts]
+            if piece.element is not None:
+                todo.append(piece.element)
+        return self
 
     def within(self) -> list[Piece]:
         """The value and all that it holds."""
@@ -152,6 +168,8 @@ _IMAGES = frozenset(
      "cv2.copyMakeBorder", "skimage.io.imread", "skimage.transform.resize", "imageio.imread", "imageio.v2.imread",
      "imageio.v3.imread", "tifffile.imread", "matplotlib.image.imread", "matplotlib.pyplot.imread"}
 )  # fmt: skip
+# Give None where they cannot read, and raise nothing.
+MAY_GIVE_NONE = frozenset({"cv2.imread", "cv2.imdecode"})
 _LOADERS = {"json.load": PLAIN, "json.loads": PLAIN, "yaml.safe_load": PLAIN, "yaml.load": PLAIN,
             "pickle.load": LOADED, "pickle.loads": LOADED, "joblib.load": LOADED, "dill.load": LOADED,
             "torch.load": LOADED}  # fmt: skip
@@ -175,6 +193,21 @@ _TORCH_NO_TENSORS = (
     "torch.utils.", "torch.cuda.", "torch.nn.", "torch.distributed.", "torch.optim.", "torch.backends.",
     "torch.multiprocessing.", "torch.jit.",
 )  # fmt: skip
+
+# Methods and functions that give all that an image, a recording or an array holds in another form.
+_FORMS = frozenset(
+    {"convert", "resize", "float", "half", "double", "long", "astype", "to", "permute", "transpose", "contiguous",
+     "unsqueeze", "squeeze", "numpy", "array", "asarray", "ascontiguousarray", "from_numpy", "tensor", "as_tensor",
+     "FloatTensor", "Tensor", "cvtColor", "to_tensor", "pil_to_tensor", "pad", "div", "clip", "moveaxis", "fromarray",
+     "copy", "clone", "normalize", "ToTensor", "PILToTensor", "Normalize", "Resize", "read"}
+)  # fmt: skip
+CONVERTED = "converted"
+
+
+def still_decoded(name: str, piece: Piece) -> str:
+    """What a decoded file is after a function or a method of this name: nothing less."""
+    return CONVERTED if piece.decoded and name in _FORMS else ""
+
 
 # Functions that write into their first argument.
 FIRST_ARGUMENT_EDITS = frozenset(

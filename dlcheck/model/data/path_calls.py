@@ -144,8 +144,9 @@ class Calls(Expressions):
             return found
         if value.path in memory.REFUSING_TRANSFORMS:
             self._refuse(name, positional[0], expr, point, state)
-            return [(Piece(TENSOR, fresh=True, sources=positional[0].sources), state)]
-        return [(computed(positional[:1]), state)]
+            decoded = memory.still_decoded(name, positional[0])
+            return [(Piece(TENSOR, fresh=True, sources=positional[0].sources, decoded=decoded), state)]
+        return [(computed(positional[:1])._replace(decoded=memory.still_decoded(name, positional[0])), state)]
 
     def _refuse(self, call: str, piece: Piece, expr: forms.Call, point: Point, state: State) -> None:
         if piece.turned is not None:
@@ -193,7 +194,8 @@ class Calls(Expressions):
             return Piece()
         settled = path in _CONVERSIONS
         drawn = made.drawn or any(piece.drawn for piece in (*positional, *keywords.values()))
-        return made._replace(drawn=drawn, sources=frozenset() if settled else sources)
+        decoded = made.decoded or memory.still_decoded(name, first)
+        return made._replace(drawn=drawn, decoded=decoded, sources=frozenset() if settled else sources)
 
     def _quarter_turns(self, expr: forms.Call, point: Point) -> object:
         given = calling.argument(calling.arguments(expr, point), "k", 1)
@@ -209,7 +211,11 @@ class Calls(Expressions):
             return [(computed(everything, fresh=False)._replace(kind=""), state)]
         out: Evaluated = []
         for base, after in self.eval(expr.func.value, point, state):
-            out.append(self._method(base, expr.func, expr, positional, everything, point, after))
+            piece, later = self._method(base, expr.func, expr, positional, everything, point, after)
+            decoded = memory.still_decoded(expr.func.name, base)
+            if not decoded and "transform" in expr.func.name and positional and positional[0].decoded:
+                decoded = memory.CONVERTED  # whatever it does, a decoded image it was
+            out.append((piece._replace(decoded=decoded) if decoded else piece, later))
         return out
 
     def _method(

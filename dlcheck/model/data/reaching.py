@@ -17,6 +17,11 @@ class Binding(NamedTuple):
     link: Link
 
 
+def deeper(depth: int, ways: int) -> int:
+    """The depth of a search one step on: where it goes several ways, each counts for more, for they multiply."""
+    return depth + min(max(ways, 1).bit_length(), 4)
+
+
 def reaching(name: str, link: Link, after: bool = False) -> tuple[list[Binding], bool]:
     """The bindings that can make up a name just before a statement (``after``: after it).
 

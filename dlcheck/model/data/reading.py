@@ -139,11 +139,20 @@ class Fixed:
 
     def __init__(self, code: SampleCode) -> None:
         self.code = code
+        self._known: dict[tuple[Point, int], bool] = {}
 
     def holds(self, expr: Expr, point: Point, depth: int) -> bool:
         """Whether the expression is the same for every sample."""
         if depth > 12:
             return False
+        # Asked once: names that are set in several branches would multiply.  What hangs on itself is not proved.
+        key = (point, expr.at if expr.at >= 0 else id(expr))
+        if key not in self._known:
+            self._known[key] = False
+            self._known[key] = self._holds(expr, point, depth)
+        return self._known[key]
+
+    def _holds(self, expr: Expr, point: Point, depth: int) -> bool:
         if isinstance(expr, forms.Const):
             return True
         if isinstance(expr, forms.Name):

@@ -58,7 +58,7 @@ class CudaSample(NamedTuple):
 
 def worker_codes(loader: Loader) -> Iterator[tuple[WorkerCode, str, World]]:
     """What runs in the workers of a loader, by entry: the code, the name of its class or function, the world."""
-    for alt in datasets_of(loader):
+    for alt in loader.held_datasets:
         if alt.dataset is not None:
             yield alt.dataset.worker_code, alt.dataset.name, alt.world
     for name in ("collate_fn", "worker_init_fn"):

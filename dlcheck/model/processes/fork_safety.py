@@ -61,7 +61,7 @@ class ForkUnsafe(NamedTuple):
 
 def fork_unsafe(loader: Loader) -> Iterator[ForkUnsafe]:
     """What the datasets of a loader carry over a fork and should not."""
-    for alt in loader.datasets:
+    for alt in loader.held_datasets:
         if alt.dataset is not None:
             for found in (*_thread_pools(alt.dataset), *_clients(alt.dataset)):
                 yield found._replace(worlds=list(product(found.worlds, [alt.world])))

@@ -41,7 +41,7 @@ class Kept(NamedTuple):
 
 def kept_by_workers(loader: Loader) -> Iterator[Kept]:
     """The state of a loader's datasets that its workers change."""
-    for alt in loader.datasets:
+    for alt in loader.held_datasets:
         if alt.dataset is not None:
             for found in _of_dataset(loader, alt.dataset):
                 yield found._replace(worlds=list(product(found.worlds, [alt.world])))

@@ -345,10 +345,14 @@ def network_names(module: Module) -> set[str]:
         call = site.expr
         assert isinstance(call, forms.Call)
         if isinstance(call.func, forms.Attr) and call.func.name in _OF_NETWORKS:
-            name = dotted(call.func.value)
+            network = call.func.value
+            while isinstance(network, forms.Call) and last_name(network.func) in _FLUENT:  # net.to("cuda").eval()
+                network = network.func.value if isinstance(network.func, forms.Attr) else network.func
+            name = dotted(network)
             if name is not None and name not in ("self", "torch"):
                 found.add(name)
     return found - {"optimizer", "self.optimizer", "optim", "opt"}
 
 
+_FLUENT = frozenset({"to", "cuda", "cpu", "half", "float", "double", "requires_grad_"})
 _OF_NETWORKS = frozenset({"train", "eval", "parameters", "named_parameters", "load_state_dict"})

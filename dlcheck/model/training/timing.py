@@ -9,6 +9,7 @@ from dlcheck.facts import forms
 from dlcheck.model.flow import links_in, links_of
 from dlcheck.model.loops import called_scopes
 from dlcheck.model.scopes import Link, Module, Scope, Site, descend, dotted, expressions, last_name
+from dlcheck.model.training.networks import is_network
 from dlcheck.model.training.steps import library_path
 from dlcheck.model.training.syncs import moves_to_gpu, network_names
 from dlcheck.model.values import Moved
@@ -21,7 +22,7 @@ CLOCKS = frozenset(
     {"time.time", "time.time_ns", "time.perf_counter", "time.perf_counter_ns", "time.monotonic", "time.monotonic_ns",
      "timeit.default_timer"}
 )  # fmt: skip
-_CLOCK_NAMES = frozenset(path.rpartition(".")[2] for path in CLOCKS)
+_CLOCK_NAMES = {path.rpartition(".")[2] for path in CLOCKS}
 
 # What waits for the GPU, or shows that the author knows of it.
 _WAITS = frozenset(
@@ -53,21 +54,31 @@ class Timing(NamedTuple):
 def timings(project: Project) -> Iterator[Timing]:
     """The stretches that are timed and do not wait for the GPU before the clock is read again."""
     for module in project.named_modules:
-        starts = [link for link in module.links.values() if _reads_clock(module, link)]
+        clocks = _clock_names(module)
+        starts = [link for link in module.links.values() if _reads_clock(link, clocks)]
         if not starts:
             continue
         networks = network_names(module)
         for link in starts:
             if library_path(project, _clock_site(module, link)) in CLOCKS:
-                yield from _timed_from(project, link, networks)
+                yield from _timed_from(project, link, networks, clocks)
 
 
-def _reads_clock(module: Module, link: Link) -> bool:
+def _clock_names(module: Module) -> set[str]:
+    """The last names that a clock may have in a module: those of the libraries, and what it imports them as."""
+    found = set(_CLOCK_NAMES)
+    for stmt, _ in module.imports:
+        if isinstance(stmt, forms.ImportFrom) and stmt.module in ("time", "timeit"):
+            found |= {alias.bound for alias in stmt.aliases if alias.name in _CLOCK_NAMES}
+    return found
+
+
+def _reads_clock(link: Link, clocks: set[str]) -> bool:
     stmt = link.stmt
     return (
         isinstance(stmt, forms.Assign)
         and isinstance(stmt.value, forms.Call)
-        and last_name(stmt.value.func) in _CLOCK_NAMES
+        and last_name(stmt.value.func) in clocks
         and len(stmt.targets) == 1
         and dotted(stmt.targets[0]) is not None
     )
@@ -78,12 +89,12 @@ def _clock_site(module: Module, link: Link) -> Site:
     return Site(link.stmt.value, link, None)
 
 
-def _timed_from(project: Project, start: Link, networks: set[str]) -> Iterator[Timing]:
+def _timed_from(project: Project, start: Link, networks: set[str], clocks: set[str]) -> Iterator[Timing]:
     assert isinstance(start.stmt, forms.Assign)
     name = dotted(start.stmt.targets[0]) or ""
     between: list[Link] = []
     for link in start.block[start.index + 1 :]:
-        end = _end(start.scope, link, name)
+        end = _end(start.scope, link, name, clocks)
         if end is not None:
             work = _unfinished_work(project, between, link, end, networks)
             if work is not None and moves_to_gpu(project, start.scope.module):
@@ -94,7 +105,7 @@ def _timed_from(project: Project, start: Link, networks: set[str]) -> Iterator[T
         between.append(link)
 
 
-def _end(scope: Scope, link: Link, name: str) -> Expr | None:
+def _end(scope: Scope, link: Link, name: str, clocks: set[str]) -> Expr | None:
     """The reading of the clock from which a statement, or one after it, subtracts ``name``."""
     if isinstance(link.stmt, (forms.For, forms.While, forms.If, forms.Try, forms.With)):
         return None
@@ -102,9 +113,9 @@ def _end(scope: Scope, link: Link, name: str) -> Expr | None:
         for inner in descend(expr):
             if not isinstance(inner, forms.Binary) or inner.op != "-" or dotted(inner.right) != name:
                 continue
-            if isinstance(inner.left, forms.Call) and last_name(inner.left.func) in _CLOCK_NAMES:
+            if isinstance(inner.left, forms.Call) and last_name(inner.left.func) in clocks:
                 return inner.left
-    if _reads_clock(scope.module, link):
+    if _reads_clock(link, clocks):
         assert isinstance(link.stmt, forms.Assign)
         end = dotted(link.stmt.targets[0])
         later = (expr for other in links_of(scope) for root in expressions(other.stmt) for expr in descend(root))
@@ -132,14 +143,16 @@ def _unfinished_work(project: Project, between: list[Link], last: Link, end: Exp
             found = work
         elif waits:
             found = None
-    own = [site for site in last.scope.module.calls_in(last) if site.expr is not end]
-    if any(
-        last_name(site.expr.func) in _WAITS
-        for site in own
-        if isinstance(site.expr, forms.Call) and site.expr.at < end.at
-    ):
-        return None
-    return found
+    return None if any(last_name(call.func) in _WAITS for call in _calls_before(last, end)) else found
+
+
+def _calls_before(link: Link, end: Expr) -> Iterator[forms.Call]:
+    """The calls of a statement that are done before ``end``, which is in it: not those that it is an argument of."""
+    for site in link.scope.module.calls_in(link):
+        call = site.expr
+        assert isinstance(call, forms.Call)
+        if call.at < end.at and not any(inner is end for inner in descend(call)):
+            yield call
 
 
 def _is_short(link: Link) -> bool:
@@ -158,10 +171,17 @@ def _is_work(project: Project, site: Site, networks: set[str]) -> bool:
         return True
     if isinstance(call.func, forms.Attr) and name in ("backward", "forward"):
         return True
-    if name in _WORK and library_path(project, site).startswith("torch."):
-        given = (project.evaluator.values(arg.value, project.point(site)) for arg in call.args)
-        return any(isinstance(value, Moved) for values in given for value in values)
-    return False
+    if name in _WORK:
+        return library_path(project, site).startswith("torch.") and _is_given_moved(project, site, call)
+    if not isinstance(call.func, (forms.Name, forms.Attr)) or not _is_given_moved(project, site, call):
+        return False
+    return is_network(project, site.link, call.func, list(project.evaluator.values(call.func, project.point(site))))
+
+
+def _is_given_moved(project: Project, site: Site, call: forms.Call) -> bool:
+    """Whether an argument is something that was copied to a device."""
+    given = (project.evaluator.values(arg.value, project.point(site)) for arg in call.args)
+    return any(isinstance(value, Moved) for values in given for value in values)
 
 
 _HARMLESS = frozenset(
