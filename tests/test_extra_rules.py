@@ -167,6 +167,27 @@ def test_isolated_takes_only_the_rules_from_the_configuration(dlcheck: Dlcheck, 
         ("ABC101-big-batches.md", PAGE.replace('summary = "', 'sumary = "'), "", 0, "`summary` is missing"),
         ("ABC101-big-batches.md", PAGE.replace("ABC101", "DLC999"), "", 0, "codes that begin with DLC are taken"),
         ("ABC101-big-batches.md", PAGE.replace("big-batches", "missing-pin-memory"), "", 0, "is there already: DLC103"),
+        ("checks.py", CHECKS + "\nraise SystemExit\n", "checks.py", 17, "SystemExit"),
+        ("checks.py", CHECKS.replace("loader: Loader", "loader"), "checks.py", 10, "must be annotated"),
+        ("checks.py", CHECKS.replace('"ABC101")\ndef', "1)\ndef"), "checks.py", 10, "TypeError"),
+        (
+            "checks.py",
+            CHECKS + "\nfrom dlcheck.checks.registry import facts\nfacts(Loader, list)\n",
+            "checks.py",
+            18,
+            "known",
+        ),
+        ("ABC101-big-batches.md", PAGE.replace("default = 64", "default = " + "9" * 5000), "", 0, "digits"),
+        ("ABC101-big-batches.md", PAGE.replace("[option.largest]", "[[option.largest]]"), "", 0, "must be a table"),
+        (
+            "ABC101-big-batches.md",
+            PAGE.replace("[option.largest]", "[variant]\na = 1\n[option.largest]"),
+            "",
+            0,
+            "table",
+        ),
+        ("ABC101-big-batches.md", PAGE.replace('["https://example.com/batches"]', "[1]"), "", 0, "list of strings"),
+        ("ABC102-big-batches.md", PAGE, "", 0, "its name is taken"),
         ("ABC101-big-batches.md", None, "", 0, "no page, such as"),
         ("checks.py", None, "", 0, "no `checks.py` here"),
     ],
@@ -175,7 +196,7 @@ def test_what_is_wrong_with_a_rule_is_told_and_the_others_go_on(
     name: str, text: str | None, path: str, line: int, said: str, dlcheck: Dlcheck, tmp_path: Path
 ) -> None:
     file = tmp_path / "lint" / "own" / name
-    file.unlink()
+    file.unlink(missing_ok=True)
     if text is not None:
         file.write_text(text)
     run = dlcheck("train.py", *JSON)
@@ -185,6 +206,33 @@ def test_what_is_wrong_with_a_rule_is_told_and_the_others_go_on(
     assert told["path"] == "lint/own" + (f"/{path}" if path else "")
     assert told["line"] == line
     assert said in told["message"]
+
+
+@pytest.mark.parametrize("body", ["yield 'x'", "return 'x'", "raise SystemExit(0)", "return None"])
+def test_a_check_that_is_none_is_told(body: str, dlcheck: Dlcheck, tmp_path: Path) -> None:
+    head, _, _ = CHECKS.partition("    largest = ")
+    (tmp_path / "lint" / "own" / "checks.py").write_text(f"{head}    {body}\n")
+    run = dlcheck("train.py", *JSON)
+    assert run.returncode == 2
+    (told,) = errors(run)
+    assert told["path"] == "lint/own/checks.py"
+    assert told["message"].startswith("ABC101 failed: ")
+
+
+@pytest.mark.parametrize("setting", ['select = ["ABC101", "DLC"]', "[rules.ABC101]\nlargest = 1"])
+def test_what_is_said_of_rules_that_are_left_out_stops_nothing(setting: str, dlcheck: Dlcheck, tmp_path: Path) -> None:
+    with open(tmp_path / "dlcheck.toml", "a") as stream:
+        stream.write(setting + "\n")
+    assert dlcheck("train.py", PRE_COMMIT="1").returncode == 0
+    (tmp_path / "lint" / "own" / "checks.py").write_text("1 / 0\n")
+    (told,) = errors(dlcheck("train.py", *JSON))
+    assert "ZeroDivisionError" in told["message"]
+
+
+@pytest.mark.parametrize("arguments", [("rule", "ABC101"), ("rules",)])
+def test_a_date_as_an_option_is_shown(arguments: tuple[str, ...], dlcheck: Dlcheck, tmp_path: Path) -> None:
+    (tmp_path / "lint" / "own" / "ABC101-big-batches.md").write_text(PAGE.replace("= 64", "= 2020-01-01"))
+    assert "2020-01-01" in dlcheck(*arguments, *JSON).stdout
 
 
 def test_a_missing_folder_is_told(dlcheck: Dlcheck, tmp_path: Path) -> None:

@@ -100,6 +100,34 @@ for b in DataLoader(S(), num_workers=2, pin_memory=True): b.cuda()
     "branches": "d = {}\n"
     + "\n".join(f"if c{i}:\n    d['o{i}'] = {i}\nelse:\n    d.update(num_workers={i})" for i in range(200))
     + "\nfor b in DataLoader(1, **d): b.cuda()",
+    "lambdas outside of functions": """
+NAMES = ["a"]
+def fetch(path): return open(path).read()
+fixed = lambda i: fetch(i)
+class D(Dataset):
+    pick = lambda self, i, key=NAMES[0]: fetch(key) + str(self.table.iloc[i])
+    def __init__(self, tf): self.tf = tf
+    def __getitem__(self, i): return fixed(i), self.pick(i), self.tf(i)
+ds = D(lambda i, name=NAMES[0]: fetch(name))
+DataLoader(ds, num_workers=2, worker_init_fn=lambda i: fixed(i), collate_fn=lambda b: fixed(b))
+""",
+    "doubling in a sample": "class D(Dataset):\n    def __getitem__(self, i):\n        x0 = i\n"
+    + "".join(f"        x{i} = x{i - 1}, x{i - 1}, {{'a': x{i - 1}}}\n" for i in range(1, 30))
+    + "        return x29\nds = D()",
+    "branches in a sample": "class D(Dataset):\n    def __init__(self, p):\n        x = p\n"
+    + "".join(f"        if c{i}:\n            x = {{'a': x, 'b': x}}\n" for i in range(30))
+    + "        self.data = x\n    def __len__(self): return len(self.data)\n    def __getitem__(self, i):\n"
+    + "        x = self.data[i]\n        p = 'a'\n"
+    + "".join(f"        if c{i}:\n            x = {{'a': x}}\n            p = p + p\n" for i in range(30))
+    + "        return x, open(p).read()\nds = D(1)",
+    "doubling in a seed": "import numpy as np\ndef seed(i):\n    x0 = i\n"
+    + "".join(f"    x{i} = x{i - 1} + x{i - 1} + x{i - 1}\n" for i in range(1, 20))
+    + "    np.random.seed(x19)\nclass D(Dataset):\n    def __getitem__(self, i): return np.random.rand(i)\n"
+    + "ds = D()\nDataLoader(ds, num_workers=2, worker_init_fn=seed)",
+    "data sets in branches": "from torch.utils.data import ConcatDataset\nds = Other()\n"
+    + "".join(f"if c{i}:\n    ds = ConcatDataset([ds, ds])\nelse:\n    ds = ConcatDataset([ds])\n" for i in range(14))
+    + "model = torch.nn.Linear(1, 1)\nopt = torch.optim.SGD(model.parameters())\n"
+    + "for epoch in range(3):\n    for b in DataLoader(ds):\n        model(b).sum().backward()\n        opt.step()\n",
     "callers": "def make(w, **k): return DataLoader(ds, num_workers=w, **k)\n"
     + "\n".join(f"for b in make({i}, pin_memory={i % 2 == 0}): b.cuda()" for i in range(300)),
     "nested ifs": "".join("  " * i + f"if a{i}:\n" + "  " * (i + 1) + f"n = {i}\n" for i in range(60))

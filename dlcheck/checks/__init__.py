@@ -26,7 +26,7 @@ from dlcheck.checks import (
 from dlcheck.checks.registry import RULES, SOURCES, facts, rule
 from dlcheck.findings import Finding
 from dlcheck.model.loaders import Loader
-from dlcheck.model.loops import BatchLoop, NextCall
+from dlcheck.model.loops import BatchLoop, NextCall, first_rounds
 from dlcheck.model.transfers import Transfer
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ FAMILIES = (
 
 facts(Loader, lambda project: project.loaders)
 facts(Transfer, lambda project: project.transfers)
-facts(NextCall, lambda project: project.next_calls)
+facts(NextCall, lambda project: [*project.next_calls, *first_rounds(project)])
 facts(BatchLoop, lambda project: project.loops)
 
 # The evaluator answers a question by asking others: deep, but bounded by its own limits.

@@ -8,10 +8,13 @@ from dlcheck import edits
 from dlcheck.checks.registry import rule
 from dlcheck.checks.report import Spot, elsewhere, finding, joint, make_fix, provenance, worlds, written
 from dlcheck.findings import Finding
+from dlcheck.model.conditions import IN_WORKER
+from dlcheck.model.data.samples import CudaUse
 from dlcheck.model.frameworks import epochs_by
 from dlcheck.model.loaders import Loader, OptionAlt
 from dlcheck.model.loops import NextCall
 from dlcheck.model.processes.nesting import is_nested
+from dlcheck.model.rebuilding import loop_of_calls
 from dlcheck.model.values import Const, Made, Value
 from dlcheck.model.worlds import World
 
@@ -55,7 +58,7 @@ def missing_persistent_workers(loader: Loader) -> Iterator[Finding]:
         yield from _respawning_by_trainer(loader)
         return
     for loop in loader.loops:
-        if not loop.direct:
+        if not loop.direct or loop.draws_first():  # DLC207 says it
             continue
         for option in loader.option("persistent_workers") if loop.repeated_by() else ():
             for workers in loader.option("num_workers"):
@@ -154,7 +157,7 @@ def _without_workers(loader: Loader, name: str, option: OptionAlt, workers: Opti
 def loader_rebuilt_in_loop(loader: Loader) -> Iterator[Finding]:
     if loader.framework:
         return
-    loop = loader.rebuilding_loop()
+    loop = loader.rebuilding_loop() or loop_of_calls(loader)
     if loop is None:
         return
     workers = worlds(option for option in loader.option("num_workers") if option.positive)
@@ -163,9 +166,9 @@ def loader_rebuilt_in_loop(loader: Loader) -> Iterator[Finding]:
             "DLC206",
             Spot(loader.module, loader.name_at),
             loader.link,
-            related=[Spot(loader.module, loop.head, "built again in each round")],
+            related=[Spot(loop.scope.module, loop.head, "built again in each round")],
             loader=loader.name,
-            loop=loader.module.line(loop.head),
+            loop=loop.scope.module.line(loop.head),
         )
 
 
@@ -179,11 +182,13 @@ def next_iter_in_loop(call: NextCall) -> Iterator[Finding]:
     cheap = all(option.is_(0) for option in loader.option("num_workers")) and all(
         option.is_(True) for option in loader.option("shuffle")
     )
+    if cheap and call.by_loop:
+        return
     yield finding(
         "DLC207",
         Spot(call.site.module, call.site.expr.at),
         call.site.link,
-        variant="no-workers" if cheap else "",
+        variant="no-workers" if cheap else "loop" if call.by_loop else "",
         related=[Spot(loader.module, loader.name_at, "the loader")],
         loader=loader.name,
     )
@@ -191,7 +196,8 @@ def next_iter_in_loop(call: NextCall) -> Iterator[Finding]:
 
 @rule("DLC216")
 def cuda_in_worker(loader: Loader) -> Iterator[Finding]:
-    for use in loader.cuda_in_workers():
+    in_workers = loader.cuda_in_workers()
+    for use in (*in_workers, *_stored_on_gpu(loader, in_workers)):
         for workers in loader.option("num_workers"):
             if workers.positive and joint([use.world], [workers.world], loader.worlds()):
                 if loader.spawns():
@@ -200,6 +206,7 @@ def cuda_in_worker(loader: Loader) -> Iterator[Finding]:
                     "DLC216",
                     Spot(use.module, use.at),
                     use.link,
+                    variant="" if use in in_workers else "stored",
                     related=[
                         written(workers, loader)._replace(caption="with these workers"),
                         *provenance(workers.value),
@@ -209,3 +216,14 @@ def cuda_in_worker(loader: Loader) -> Iterator[Finding]:
                     workers=_count(workers.value, "a worker process", "worker processes"),
                 )
                 break
+
+
+def _stored_on_gpu(loader: Loader, in_workers: list[CudaUse]) -> Iterator[CudaUse]:
+    """The tensors that a dataset holds on the GPU already, and that its workers hand out."""
+    known = {(use.module, use.at) for use in in_workers}
+    for sample in loader.cuda_samples():
+        world = sample.world.assume(IN_WORKER, True)
+        if world is not None and (sample.module, sample.at) not in known:
+            known.add((sample.module, sample.at))
+            link = loader.project.link_at(sample.module, sample.at)
+            yield CudaUse(sample.module, sample.at, link, sample.module.line(sample.at), sample.owner, world)

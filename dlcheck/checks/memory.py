@@ -14,8 +14,9 @@ from dlcheck.model.data.pickled_data import Pickled, pickled_data
 from dlcheck.model.data.sample_code import datasets
 from dlcheck.model.datasets import DatasetAlt, DatasetClass
 from dlcheck.model.loaders import Loader, OptionAlt
-from dlcheck.model.program import chosen_method, copies_to_workers
+from dlcheck.model.program import chosen_method, copies_to_workers, start_method
 from dlcheck.model.values import Const, Value
+from dlcheck.model.worlds import ANY
 
 facts(DatasetClass, datasets)
 
@@ -63,6 +64,9 @@ def spawn_copies_dataset(loader: Loader) -> Iterator[Finding]:
         chosen = _start_method(loader)
         loaded_whole = {kept.link for kept in alt.dataset.kept_data}  # DLC301
         data = [one for one in found if chosen is not None or one.link not in loaded_whole]
+        method = start_method(loader.project)
+        if not data and method in ("spawn", "forkserver"):  # DLC301 speaks at the data: here, at the loader
+            data, chosen = found, OptionAlt(Const(method), ANY, None, -1)
         # At the start method one finding speaks for all that it copies.
         yield from islice(_copies(loader, alt, data, chosen), 1 if chosen is not None else None)
 

@@ -11,7 +11,7 @@ from dlcheck.findings import Finding
 from dlcheck.model import library
 from dlcheck.model.call_sites import called_name_at
 from dlcheck.model.data.one_shot import one_shot
-from dlcheck.model.data.samples import WORKER_WORDS, function_name, is_endless
+from dlcheck.model.data.samples import WORKER_WORDS, function_name, is_endless, library_transforms
 from dlcheck.model.datasets import DatasetClass
 from dlcheck.model.loaders import Loader, OptionAlt
 from dlcheck.model.loops import BatchLoop
@@ -41,10 +41,10 @@ from dlcheck.model.randomness.seeding import (
     restores_state,
     seedings,
 )
-from dlcheck.model.randomness.sharding import ALLOWED_BASES, delegates
+from dlcheck.model.randomness.sharding import ALLOWED_BASES, delegates, reads_to_its_end
 from dlcheck.model.training.evaluation import evaluates
 from dlcheck.model.values import Bound, Const, Func, Instance, LambdaFunc, LoaderRef, Made, Value
-from dlcheck.model.workers import WorkerCall, WorkerCode, worker_code
+from dlcheck.model.workers import WorkerCall, WorkerCode, worker_code, worlds_in_worker
 from dlcheck.model.worlds import World
 
 facts(LoaderChange, loader_changes)
@@ -57,6 +57,7 @@ def _sample_codes(loader: Loader) -> Iterator[tuple[WorkerCode, str, World]]:
     for alt in loader.held_datasets:
         if alt.dataset is not None:
             yield alt.dataset.worker_code, alt.dataset.name, alt.world
+    yield from library_transforms(loader)
     for option in loader.option("collate_fn"):
         if isinstance(option.value, _FUNCTIONS):
             yield worker_code(loader.project, option.value), function_name(option.value), option.world
@@ -141,7 +142,8 @@ def _is_one_stream(dataset: DatasetClass) -> bool:
     """Whether a dataset gives the same samples in every process."""
     if not dataset.is_iterable or any(base not in ALLOWED_BASES for base in dataset.bases):
         return False
-    return not (knows_rank(dataset) or delegates(dataset) or is_endless(dataset.project, dataset.instance))
+    endless = is_endless(dataset.project, dataset.instance) and not reads_to_its_end(dataset)
+    return not (knows_rank(dataset) or delegates(dataset) or endless)
 
 
 def _worlds_split_by_worker(loader: Loader, dataset: DatasetClass) -> list[World]:
@@ -402,7 +404,9 @@ def worker_seed_overflow(loader: Loader) -> Iterator[Finding]:
     for code, worlds, world in codes:
         for seeding in seedings(code, NARROW_SEEDERS):
             wide = is_wide(project.evaluator, seeding.seed, seeding.call.point)
-            if wide and joint([world], _reached(loader, seeding.call), worlds):
+            call = seeding.call
+            reached = worlds_in_worker(project, call.site.link, call.point.frame, call.world)
+            if wide and joint([world], reached, worlds):
                 yield finding(
                     "DLC409",
                     Spot(seeding.module, seeding.at),

@@ -27,8 +27,8 @@ def whole_file_read_per_item(code: SampleCode) -> Iterator[Finding]:
     for read in repeated_reads(code):
         yield finding(
             "DLC306",
-            Spot(read.call.site.module, read.call.call.at),
-            read.call.site.link,
+            Spot(read.module, read.at),
+            read.link,
             variant="" if read.shared else "shard",
             what=f"{read.what}",
             dataset=code.owner,

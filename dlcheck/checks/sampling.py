@@ -49,7 +49,7 @@ def missing_set_epoch(loader: Loader) -> Iterator[Finding]:
     for sampler in distributed_samplers(loader):
         if sampler.has_set_epoch():
             continue
-        training = any(loop.trains() for loop in loader.loops)  # the loop, or what consumes the batches it yields
+        training = any(loop.trains() or loop.feeds_training() for loop in loader.loops)
         for loop in loader.loops if training else ():
             if not loop.direct or loop.framework or not loop.repeated_by():
                 continue

@@ -9,8 +9,9 @@ from dlcheck.checks.report import Spot, elsewhere, finding, joint, provenance, w
 from dlcheck.findings import Finding
 from dlcheck.model import calling
 from dlcheck.model.data.lengths import dataset_lengths
-from dlcheck.model.data.ordering import has_an_order, shuffles_itself
+from dlcheck.model.data.ordering import in_order, shuffles_itself
 from dlcheck.model.data.splitting import RandomSplit, random_splits
+from dlcheck.model.frameworks import made_by_hook
 from dlcheck.model.loaders import Loader, OptionAlt
 from dlcheck.model.loops import BatchLoop
 from dlcheck.model.randomness.replicas import has_other_order_per_rank, is_map_style, replicas, same_for_all_ranks
@@ -137,30 +138,49 @@ def class_weights_as_sample_weights(sampling: WeightedSampling) -> Iterator[Find
 
 @rule("DLC415")
 def drop_last_on_eval(loader: Loader) -> Iterator[Finding]:
-    if loader.framework or any(goes_backward(loop) for loop in loader.loops) or _needs_equal_batches(loader):
+    if any(goes_backward(loop) for loop in loader.loops) or _needs_equal_batches(loader):
         return
-    for drop in drops_last(loader):
+    yield from _dropped_by_hook(loader)
+    for drop in drops_last(loader) if not loader.framework else ():
         for loop in loader.loops:
             if loop.framework or not evaluates(loop) or not collects(loop) or stops_early(loop):
                 continue
-            by_itself = drop in loader.option("drop_last")  # else a batch sampler does it, with a size of its own
-            sizes = [size for size in loader.option("batch_size") if by_itself and not size.is_(1)]
-            of_several = [size.world for size in sizes] if by_itself else [drop.world]
+            sizes, of_several = _sizes(loader, drop)
             if joint([drop.world], [loop.world], of_several, loader.worlds()):
-                spot = written(drop, loader)
-                yield finding(
-                    "DLC415",
-                    spot,
-                    loader.project.link_at(spot.module, spot.at),
-                    related=[
-                        Spot(loop.module, loop.link.head, "evaluated here"),
-                        *elsewhere(drop, loader, "set here"),
-                        *provenance(drop.value),
-                    ],
-                    loader=loader.name,
-                    samples=_at_most(sizes),
-                )
+                yield _dropped(loader, drop, sizes, [Spot(loop.module, loop.link.head, "evaluated here")])
                 return
+
+
+def _dropped_by_hook(loader: Loader) -> Iterator[Finding]:
+    """A loader that Lightning evaluates with: its module logs a figure for all batches.
+
+    To predict, Lightning takes the last batch whatever ``drop_last`` says.
+    """
+    hooks = made_by_hook(loader, "val_dataloader", "test_dataloader")
+    for drop in drops_last(loader) if hooks else ():
+        sizes, of_several = _sizes(loader, drop)
+        if joint([drop.world], hooks, of_several, loader.worlds()):
+            yield _dropped(loader, drop, sizes, [])
+            return
+
+
+def _sizes(loader: Loader, drop: OptionAlt) -> tuple[list[OptionAlt], list[World]]:
+    """The sizes of the batches of which one is dropped, and the worlds in which that may hold several samples."""
+    by_itself = drop in loader.option("drop_last")  # else a batch sampler does it, with a size of its own
+    sizes = [size for size in loader.option("batch_size") if by_itself and not size.is_(1)]
+    return sizes, [size.world for size in sizes] if by_itself else [drop.world]
+
+
+def _dropped(loader: Loader, drop: OptionAlt, sizes: list[OptionAlt], evaluated: list[Spot]) -> Finding:
+    spot = written(drop, loader)
+    return finding(
+        "DLC415",
+        spot,
+        loader.project.link_at(spot.module, spot.at),
+        related=[*evaluated, *elsewhere(drop, loader, "set here"), *provenance(drop.value)],
+        loader=loader.name,
+        samples=_at_most(sizes),
+    )
 
 
 def _at_most(sizes: list[OptionAlt]) -> str:
@@ -224,7 +244,7 @@ def unshuffled_training_loader(loader: Loader) -> Iterator[Finding]:
             [option.world for option in loader.option("sampler") if option.is_(None)],
             [option.world for option in loader.option("batch_sampler") if option.is_(None)],
         ]
-        datasets = [alt.world for alt in loader.datasets if has_an_order(loader, alt)]
+        datasets = [alt.world for alt in in_order(loader)]
         if all(options) and joint([loop.world], *options, datasets, loader.worlds()):
             yield _unshuffled(loader, loop)
             return

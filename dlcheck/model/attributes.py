@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dlcheck.facts import forms
-from dlcheck.model import calling, library, settings
+from dlcheck.model import calling, hyperparameters, library, settings
 from dlcheck.model.iteration import part_of, unknown_part
 from dlcheck.model.scopes import Scope, Store, dotted
 from dlcheck.model.values import (
@@ -190,6 +190,10 @@ def instance_attribute(ev: Evaluator, instance: Instance, name: str, expr: forms
         stores = project.stores(instance.cls, name)
         if stores:
             return _stored(ev, instance, name, stores)
+        init = project.method(instance.cls, "__init__") if name == hyperparameters.ATTRIBUTE else None
+        kept = hyperparameters.saved(ev, init, frame_of_method(ev, instance, init)) if init is not None else None
+        if kept is not None:
+            return kept
         return class_attribute(ev, instance.cls, name, instance, expr, point)
 
     return ev.remember(key, compute)
@@ -267,7 +271,22 @@ def class_attribute(
             alts = ev.before(base.body, len(base.body), name, frame)
             if not all(isinstance(alt.value, Undefined) for alt in alts):
                 return [settings.as_field_default(ev, alt, base, name) for alt in alts]
+    inherited = _inherited_function(ev, cls, name)
+    if inherited is not None:
+        return [Alt(inherited, ANY)]
     return [Alt(Unknown(("attribute", cls, instance.key if instance else None, name)), ANY)]
+
+
+def _inherited_function(ev: Evaluator, cls: Scope, name: str) -> External | None:
+    """A function that the library's base keeps, unless the class hands another one to its constructor."""
+    for base in ev.project.external_bases(cls):
+        path = library.INHERITED_FUNCTIONS.get((base, name))
+        if path is not None:
+            inits = [scope.functions["__init__"] for scope in ev.project.lineage(cls) if "__init__" in scope.functions]
+            calls = [site.expr for init in inits for site in init.module.calls_by_scope.get(init, ())]
+            given = any(isinstance(call, forms.Call) and any(arg.name == name for arg in call.args) for call in calls)
+            return None if given else External(path)
+    return None
 
 
 def _super_attribute(ev: Evaluator, value: SuperOf, name: str) -> list[Alt]:

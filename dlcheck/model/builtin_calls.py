@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 
 from dlcheck.facts import forms
 from dlcheck.model import calling, library, settings
-from dlcheck.model.iteration import elements, part_of
+from dlcheck.model.iteration import elements, local_rank, part_of
 from dlcheck.model.values import (
     UNKNOWN,
     Alt,
     Arguments,
     Batch,
     Bound,
+    ClassRef,
     Const,
     Elements,
     External,
@@ -140,6 +141,8 @@ def _method(
         return [Alt(value, ANY)]
     if isinstance(value, LoaderRef) and func.name == "__iter__":
         return [Alt(Iterating("iter", (value,), calling.call_key(args)), ANY)]
+    if isinstance(value, Elements) and value.form.kind == "dict" and func.name in ("items", "values"):
+        return [Alt(Iterating(func.name, (value,), calling.call_key(args)), ANY)]
     if isinstance(value, (Iterating, Generated, Elements)) and func.name in ("__next__", "next"):
         return elements(ev, [Alt(value, ANY)], ("next", point.module.name, expr.at))
     from dlcheck.model import attributes
@@ -337,6 +340,27 @@ def _number(convert: Callable[..., object]) -> Callable[[Evaluator, Arguments], 
     return step
 
 
+_as_text = _number(str)
+
+
+def _text(ev: Evaluator, args: Arguments) -> list[Alt]:
+    """``str(x)``; of a device it is what names the device."""
+    first = calling.positional(args, 0)
+    if first is None:
+        return _as_text(ev, args)
+
+    def one(value: Value) -> list[Alt]:
+        if isinstance(value, Made) and value.path == "torch.device" and value.args is not None:
+            named = calling.argument(value.args, "type", 0) or calling.argument(value.args, "device", 0)
+            if named is not None and len(value.args.positional) + len(value.args.keywords) == 1:
+                return ev.bind(ev.force(named), one)
+        if isinstance(value, Made) and value.path.startswith("text:"):
+            return [Alt(value, ANY)]
+        return _as_text(ev, args._replace(positional=((calling.known(value), False),)))
+
+    return ev.bind(ev.force(first), one)
+
+
 def _extreme(pick: Callable[..., object]) -> Callable[[Evaluator, Arguments], list[Alt]]:
     def add(many: Value, value: Value) -> list[Alt]:
         if not isinstance(many, Many):
@@ -507,6 +531,23 @@ def _random_split(ev: Evaluator, args: Arguments) -> list[Alt]:
     return [Alt(Many("list", tuple(map(calling.known, parts))), ANY)]
 
 
+def _parsed_settings(ev: Evaluator, args: Arguments) -> list[Alt]:
+    """``tyro.cli(Settings)``: an object of the class, its fields as they are declared unless the user gives others."""
+    first = calling.positional(args, 0)
+    key = calling.call_key(args)
+    values = [alt.value for alt in ev.force(first)] if first is not None else []
+    if len(values) != 1 or not isinstance(values[0], ClassRef):
+        return [Alt(Unknown(key), ANY)]
+    return list(calling.default_settings(values[0].scope, ("settings", *key), Unknown(key)))
+
+
+def _environment(ev: Evaluator, args: Arguments) -> list[Alt]:
+    """``os.getenv(name)``, ``os.environ.get(name)``."""
+    first = calling.positional(args, 0)
+    rank = local_rank([alt.value for alt in ev.force(first)], calling.call_key(args)) if first is not None else None
+    return [Alt(calling.made("os.getenv", args) if rank is None else rank, ANY)]
+
+
 _SPECIAL: dict[str, Callable[[Evaluator, Arguments], list[Alt]]] = {
     "builtins.dict": _dict,
     "collections.OrderedDict": _dict,
@@ -518,10 +559,14 @@ _SPECIAL: dict[str, Callable[[Evaluator, Arguments], list[Alt]]] = {
     "omegaconf.OmegaConf.create": _configuration,
     "types.SimpleNamespace": _dict,
     "argparse.Namespace": _dict,
+    "tyro.cli": _parsed_settings,
+    "simple_parsing.parse": _parsed_settings,
+    "os.getenv": _environment,
+    "os.environ.get": _environment,
     "builtins.int": _number(int),
     "builtins.float": _number(float),
     "builtins.bool": _number(bool),
-    "builtins.str": _number(str),
+    "builtins.str": _text,
     "builtins.abs": _number(abs),
     "builtins.round": _number(round),
     "math.floor": _number(math.floor),

@@ -266,7 +266,13 @@ def _default(ev: Evaluator, scope: Scope, name: str, frame: Frame, called: bool 
     if declared is not None and not called:
         return Thunk(None, None, tuple(declared))
     if param.default is None:
-        return known(Unknown(("parameter", frame, name)))
+        if dotted(param.annotation) in ("Path", "pathlib.Path"):
+            return known(Made("pathlib.Path", None, ("parameter", frame, name)))
+        unknown = Unknown(("parameter", frame, name))
+        settings_class = None if called else _annotated_settings(ev, scope, param)
+        if settings_class is None:
+            return known(unknown)
+        return Thunk(None, None, default_settings(settings_class, ("settings", scope.module.name, param.at), unknown))
     assert scope.link is not None
     outer = ev.frame(scope.parent) if scope.parent is not None and scope.parent.kind != "function" else None
     if outer is None:
@@ -281,6 +287,32 @@ def _default(ev: Evaluator, scope: Scope, name: str, frame: Frame, called: bool 
             if joint is not None:
                 out += _as_default(inner.value, joint, origin, free)
     return Thunk(None, None, tuple(out))
+
+
+def default_settings(cls: Scope, key: Hashable, other: Value) -> tuple[Alt, Alt]:
+    """Settings as their class declares them, and what they are where the user gives others."""
+    made = Instance(cls, Arguments((), (), ()), key)
+    choice = ("free", key)
+    return Alt(made, World({choice: "default"})), Alt(other, World({choice: "other"}))
+
+
+def _annotated_settings(ev: Evaluator, scope: Scope, param: forms.Param) -> Scope | None:
+    """The class of a parameter that nobody is seen to give, where that is settings with defaults for all."""
+    if not isinstance(param.annotation, (forms.Name, forms.Attr)):
+        return None
+    body = scope.module.scope.body
+    values = list(ev.values(param.annotation, Point(ev.frame(scope.module.scope), body[-1])))
+    if len(values) != 1 or not isinstance(values[0], ClassRef) or not _is_settings(values[0].scope):
+        return None
+    lines = [link for base in ev.project.lineage(values[0].scope) for link in base.body]
+    fields = [link.stmt for link in lines if isinstance(link.stmt, forms.Declare)]
+    return values[0].scope if fields and all(field.value is not None for field in fields) else None
+
+
+def _is_settings(cls: Scope) -> bool:
+    """Whether a class's fields are declared in its body: a dataclass and its like."""
+    decorated = cls.has_decorator("dataclass", "attrs", "define", "frozen")
+    return decorated or bool({"BaseModel", "BaseSettings", "NamedTuple"}.intersection(_base_names(cls)))
 
 
 def _as_default(value: Value, world: World, origin: Origin, free: Hashable) -> list[Alt]:
@@ -438,8 +470,7 @@ def field_argument(ev: Evaluator, cls: Scope, name: str, instance: Instance) -> 
     """A dataclass's field as its constructor was given it."""
     if ev.project.method(instance.cls, "__init__") is not None or instance.args is None:
         return None
-    decorated = cls.has_decorator("dataclass", "attrs", "define", "frozen")
-    if not decorated and not {"BaseModel", "NamedTuple"}.intersection(_base_names(cls)):
+    if not _is_settings(cls):
         return None
     fields = [
         dotted(link.stmt.target) or ""

@@ -22,7 +22,6 @@ from dlcheck.model.values import (
     Arguments,
     ClassRef,
     Const,
-    Elements,
     External,
     Frame,
     Func,
@@ -47,6 +46,7 @@ MAX_ALTS = 12
 MAX_DEPTH = 70
 MAX_FRAME_DEPTH = 12
 MAX_STEPS = 1_500
+MAX_TOTAL_STEPS = 500_000  # of all questions of a run: a few minutes, a gigabyte or two
 
 
 class Evaluator:
@@ -60,6 +60,7 @@ class Evaluator:
         self._guards: dict[Hashable, list[World]] = {}
         self._depth = 0
         self._steps = 0
+        self.total_steps = 0
 
     # -- bookkeeping
 
@@ -100,7 +101,9 @@ class Evaluator:
         if known is not None:
             return known
         self._steps += 1
-        if key in self._open or self._depth > MAX_DEPTH or self._steps > MAX_STEPS:
+        self.total_steps += 1
+        spent = self._steps > MAX_STEPS or self.total_steps > MAX_TOTAL_STEPS
+        if spent or key in self._open or self._depth > MAX_DEPTH:
             return [Alt(Unknown(("cycle", key)), ANY)]
         self._depth += 1
         self._open.add(key)
@@ -113,7 +116,8 @@ class Evaluator:
         finally:
             self._depth -= 1
             self._open.discard(key)
-        if self._steps <= MAX_STEPS:  # else it was cut short: no answer for others to rely on
+        if self._steps <= MAX_STEPS and self.total_steps <= MAX_TOTAL_STEPS:
+            # else it was cut short: no answer for others to rely on
             self._memo[key] = result
         return result
 
@@ -179,7 +183,7 @@ class Evaluator:
             form = inner.form
             if isinstance(form, forms.Lambda):
                 if any(param.name == name for param in form.params):
-                    return [Alt(Unknown(("lambda", point.module.name, form.at, name)), ANY)]
+                    return self._mapped(form, name, Point(point.frame, point.link, inner.parent))
             else:
                 for clause in reversed(form.clauses):
                     if name in target_names(clause.target):
@@ -190,6 +194,18 @@ class Evaluator:
                         return self.unpack(clause.target, name, items)
             inner = inner.parent
         return None
+
+    def _mapped(self, form: forms.Lambda, name: str, point: Point) -> list[Alt]:
+        """The parameter of ``map(lambda name: ..., values)``: an element of them; of other lambdas it is unknown."""
+        unknown = Alt(Unknown(("lambda", point.module.name, form.at, name)), ANY)
+        for site in point.module.calls_in(point.link):
+            call = site.expr
+            if not isinstance(call, forms.Call) or dotted(call.func) not in ("map", "filter") or len(call.args) != 2:
+                continue
+            if call.args[0].value is form and len(form.params) == 1:
+                values = self.eval(call.args[1].value, point)
+                return iteration.elements(self, values, ("in", point.module.name, form.at))
+        return [unknown]
 
     def outside(self, name: str, frame: Frame, value: Value) -> list[Alt]:
         """A name that no statement before it sets: a parameter, or of a scope further out."""
@@ -694,7 +710,7 @@ def _with_entry(ev: Evaluator, entry: forms.Entry, point: Point, old: Value) -> 
 
 
 def _comp(ev: Evaluator, expr: forms.Comp, point: Point) -> list[Alt]:
-    return [Alt(Elements(expr, point, (point.module.name, expr.at, point.frame)), ANY)]
+    return [Alt(iteration.comprehension(ev, expr, point), ANY)]
 
 
 def _lambda(ev: Evaluator, expr: forms.Lambda, point: Point) -> list[Alt]:

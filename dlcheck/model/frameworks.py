@@ -11,6 +11,8 @@ from dlcheck.model.call_sites import called_name_at
 from dlcheck.model.scopes import Module, Scope, last_name
 from dlcheck.model.values import Arguments, Const, External, LoaderRef, Managed, Many, Mapping, Thunk, Value
 
+from dlcheck.model.worlds import ANY, World
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -40,6 +42,17 @@ def mark_managed(project: Project, loaders: dict[Hashable, Loader]) -> None:
         if loader.framework == "Lightning":
             in_hook = "Lightning" if hook and _hook_scope(loader.link.scope).name == "train_dataloader" else ""
             loader.trained_by = trained.get(loader.constructor, "") or in_hook
+
+
+def made_by_hook(loader: Loader, *hooks: str) -> list[World]:
+    """The worlds in which one of these methods of a module of Lightning makes a loader, itself or by a helper."""
+    if loader.framework != "Lightning":
+        return []
+    scope = _hook_scope(loader.link.scope)
+    if scope.name in hooks:
+        return [ANY]
+    key, choices = calling.caller_choices(loader.project, scope)
+    return [World({key: choice}) for choice, _, point in choices if _hook_scope(point.link.scope).name in hooks]
 
 
 def epochs_by(project: Project) -> tuple[Module, int] | None:

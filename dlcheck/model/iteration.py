@@ -6,6 +6,7 @@ from collections.abc import Hashable
 from typing import TYPE_CHECKING
 
 from dlcheck.facts import forms
+from dlcheck.model import library
 from dlcheck.model.scopes import Scope
 from dlcheck.model.values import (
     UNKNOWN,
@@ -13,6 +14,7 @@ from dlcheck.model.values import (
     Batch,
     Const,
     Elements,
+    External,
     Frame,
     Func,
     Generated,
@@ -102,6 +104,8 @@ def _iterating(ev: Evaluator, value: Iterating, key: Hashable) -> list[Alt]:
         return [alt for alts in inside for alt in alts]
     if value.kind in ("items", "values"):
         mapping = value.of[0]
+        if isinstance(mapping, Elements) and mapping.form.kind == "dict":
+            return _comprehended_values(ev, mapping, value.kind)
         if isinstance(mapping, Mapping):
             return _mapping_elements(ev, mapping, value.kind, key)
         if isinstance(mapping, (Batch, Moved, Pinned)):
@@ -143,8 +147,43 @@ def _choices(ev: Evaluator, items: tuple[Thunk, ...], open_: bool, key: Hashable
 
 
 def _comprehended(ev: Evaluator, value: Elements) -> list[Alt]:
-    inner = value.point.module.inners.get(value.form.at)
-    return ev.eval(value.form.value, Point(value.point.frame, value.point.link, inner))
+    """What iterating a comprehension gives: of a dict the keys."""
+    return ev.eval(value.form.key or value.form.value, _inside(value.form, value.point))
+
+
+def _comprehended_values(ev: Evaluator, value: Elements, kind: str) -> list[Alt]:
+    """``.values()`` and ``.items()`` of a dict comprehension."""
+    inside = _inside(value.form, value.point)
+    found = ev.eval(value.form.value, inside)
+    if kind == "values":
+        return found
+    assert value.form.key is not None
+    pair = (Thunk(value.form.key, inside), Thunk(None, None, tuple(found)))
+    return [Alt(Many("tuple", pair), ANY)]
+
+
+def _inside(form: forms.Comp, point: Point) -> Point:
+    return Point(point.frame, point.link, point.module.inners.get(form.at))
+
+
+def comprehension(ev: Evaluator, form: forms.Comp, point: Point) -> Value:
+    """What a comprehension makes: ``{x: make(x) for x in ["train", "val"]}`` is a dict with known keys."""
+    if form.kind == "dict" and form.key is not None and len(form.clauses) == 1 and not form.clauses[0].ifs:
+        inside = _inside(form, point)
+        chosen = ("in", point.module.name, form.clauses[0].at)
+        keys = ev.eval(form.key, inside)
+        known = [key.value.value for key in keys if isinstance(key.value, Const) and key.world.get(chosen) is not None]
+        if 0 < len(keys) == len(known) == len(set(map(repr, known))):
+            values = ev.eval(form.value, inside)
+            return Mapping(tuple(_entry(key, values) for key in keys))
+    return Elements(form, point, (point.module.name, form.at, point.frame))
+
+
+def _entry(key: Alt, values: list[Alt]) -> tuple[object, Thunk]:
+    """One entry of a dict comprehension: the values in the world in which the loop variable gives this key."""
+    assert isinstance(key.value, Const)
+    alts = [Alt(value, both) for value, world in values if (both := key.world.merge(world)) is not None]
+    return key.value.value, Thunk(None, None, tuple(alts))
 
 
 def _yielded(ev: Evaluator, frame: Frame, key: Hashable) -> list[Alt]:
@@ -240,6 +279,11 @@ def subscript(ev: Evaluator, value: Value, expr: forms.Sub, point: Point) -> lis
     """``value[key]``."""
     if isinstance(value, (Batch, Moved, Pinned)):
         return item(ev, value, 0)
+    if isinstance(value, Elements) and value.form.kind == "dict":
+        return _comprehended_values(ev, value, "values")
+    if isinstance(value, External) and value.path == "os.environ":
+        rank = local_rank([alt.value for alt in ev.eval(expr.index, point)], (point.module.name, expr.at))
+        return ev.unknown_at(expr, point) if rank is None else [Alt(rank, ANY)]
     if isinstance(value, (Many, Mapping, Made)):
         return ev.bind(ev.eval(expr.index, point), lambda key: _keyed(ev, value, key, expr, point))
     if isinstance(value, Instance):
@@ -252,6 +296,13 @@ def subscript(ev: Evaluator, value: Value, expr: forms.Sub, point: Point) -> lis
     if isinstance(value, Managed):
         return subscript(ev, value.value, expr, point)
     return ev.unknown_at(expr, point)
+
+
+def local_rank(keys: list[Value], place: Hashable) -> Unknown | None:
+    """The variable of the environment in which a launcher says which GPU is the process's; None for others."""
+    if all(isinstance(key, Const) and key.value in library.LOCAL_RANKS for key in keys):
+        return Unknown(("rank", place))
+    return None
 
 
 def _keyed(ev: Evaluator, value: Value, key: Value, expr: forms.Sub, point: Point) -> list[Alt]:

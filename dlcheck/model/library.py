@@ -4,8 +4,12 @@ from __future__ import annotations
 
 DATALOADER = "torch.utils.data.DataLoader"
 DATASET = "torch.utils.data.Dataset"
+TENSOR_DATASET = "torch.utils.data.TensorDataset"
 ITERABLE_DATASET = "torch.utils.data.IterableDataset"
 DISTRIBUTED_SAMPLER = "torch.utils.data.DistributedSampler"
+
+# What launchers call the number of the GPU that a process is to use, in its environment.
+LOCAL_RANKS = frozenset({"LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID"})
 
 # One name for each thing that torch offers under several.
 _CANONICAL = {
@@ -118,6 +122,12 @@ DECODING_DATASETS = frozenset(
     f"torchaudio.datasets.{name}"
     for name in ("SPEECHCOMMANDS", "LIBRISPEECH", "LJSPEECH", "YESNO", "VCTK_092", "LIBRITTS", "GTZAN", "COMMONVOICE")
 )  # fmt: skip
+
+# Functions that datasets of libraries keep under a name, where nobody gives them another one.
+INHERITED_FUNCTIONS = {
+    ("torchvision.datasets.ImageFolder", "loader"): "torchvision.datasets.folder.default_loader",
+    ("torchvision.datasets.ImageNet", "loader"): "torchvision.datasets.folder.default_loader",
+}
 
 # Datasets of libraries that hold everything in memory and are small.
 MEMORY_DATASETS = frozenset(

@@ -10,7 +10,7 @@ from dlcheck.facts import forms
 from dlcheck.model import calling
 from dlcheck.model.flow import leaves_after, links_in
 from dlcheck.model.iteration import elements
-from dlcheck.model.scopes import Inner, Link, Module, Scope, Site, descend, dotted, last_name, target_names
+from dlcheck.model.scopes import Inner, Link, Module, Scope, Site, descend, dotted, expressions, last_name, target_names
 from dlcheck.model.values import (
     Alt,
     Batch,
@@ -54,9 +54,30 @@ class BatchLoop:
     def module(self) -> Module:
         return self.link.scope.module
 
+    def draws_first(self) -> bool:
+        """Whether it always leaves in its first round, to train on that batch or to hand it out.
+
+        Who only looks at one batch now and then, in an evaluation, is not meant.
+        """
+        if not isinstance(self.link.stmt, forms.For) or self.inner is not None or not leaves_at_once(self.link):
+            return False
+        return isinstance(self.link.blocks["body"][-1].stmt, forms.Return) or self.trains()
+
     def trains(self) -> bool:
         """Whether ``.backward()`` is called in the loop, or in what the loop calls."""
         return any(last_name(call.func) == "backward" for call in calls_within(self.project, self.link))
+
+    def feeds_training(self) -> bool:
+        """Whether the loop yields its batches to functions that call ``.backward()``, also one by one with ``next``."""
+        if not any(self.link in site.link.outer() for site in self.link.scope.yields):
+            return False
+        callers = [point.link.scope for point in callers_in(self.project, self.link.scope, self.world)]
+        return any(
+            last_name(call.func) == "backward"
+            for caller in callers
+            for link in caller.body
+            for call in calls_within(self.project, link)
+        )
 
     def repeated_by(self) -> list[Link]:
         """The loops that iterate the loader anew: around this loop, not around its constructor."""
@@ -106,13 +127,17 @@ class BatchLoop:
 
 @dataclass(eq=False)
 class NextCall:
-    """``next(iter(loader))``."""
+    """The first batch of a loader and no other: ``next(iter(loader))``.
+
+    ``by_loop``: it is drawn by a loop that leaves in its first round; ``site`` is what that iterates.
+    """
 
     project: Project
     ref: LoaderRef
     site: Site
     world: World
     framework: str
+    by_loop: bool = False
 
     def repeated_by(self) -> list[Link]:
         ev = self.project.evaluator
@@ -218,15 +243,53 @@ def next_calls(project: Project) -> Iterator[NextCall]:
         for site in module.calls:
             call = site.expr
             assert isinstance(call, forms.Call)
-            if dotted(call.func) != "next" or not call.args:
-                continue
-            inner = call.args[0].value
-            if isinstance(inner, forms.Call) and last_name(inner.func) in ("iter", "__iter__"):
+            iterated = _drawn_from(call)
+            if isinstance(iterated, forms.Name):
+                iterated = _made_for_one_draw(site, iterated.id)
+            if isinstance(iterated, forms.Call) and last_name(iterated.func) in ("iter", "__iter__"):
                 ev.fresh()
-                for value, world in ev.eval(inner, project.point(site)):
+                for value, world in ev.eval(iterated, project.point(site)):
                     found = source_of(value)
                     if found is not None:
                         yield NextCall(project, found[0], site, world, found[2])
+
+
+def first_rounds(project: Project) -> Iterator[NextCall]:
+    """Every loop over a loader that takes its first batch, and no other."""
+    for loop in project.loops:
+        if loop.direct and isinstance(loop.link.stmt, forms.For) and loop.draws_first():
+            site = Site(loop.link.stmt.iter, loop.link, None)
+            yield NextCall(project, loop.ref, site, loop.world, loop.framework, by_loop=True)
+
+
+def _made_for_one_draw(site: Site, name: str) -> forms.Expr | None:
+    """``iter(loader)`` of ``it = iter(loader)``, from which a function draws once and no more."""
+    scope = site.link.scope
+    if scope.kind != "function" or site.inner is not None or site.link.parent is not None or name in scope.not_local:
+        return None
+    uses = [
+        link for link in scope.body for expr in expressions(link.stmt)
+        for part in descend(expr) if isinstance(part, forms.Name) and part.id == name
+    ]  # fmt: skip
+    changing = [link for link in scope.body if name in link.changes]
+    if (
+        len(changing) != 1
+        or changing[0].index >= site.link.index
+        or any(link not in (changing[0], site.link) for link in uses)
+    ):
+        return None
+    stmt = changing[0].stmt
+    plain = isinstance(stmt, forms.Assign) and len(stmt.targets) == 1 and dotted(stmt.targets[0]) == name
+    return stmt.value if plain and isinstance(stmt, forms.Assign) else None
+
+
+def _drawn_from(call: forms.Call) -> forms.Expr | None:
+    """The iterator that ``next(it)``, ``it.__next__()`` or the older ``it.next()`` draws from."""
+    if dotted(call.func) == "next" and call.args:
+        return call.args[0].value
+    if isinstance(call.func, forms.Attr) and call.func.name in ("__next__", "next") and not call.args:
+        return call.func.value
+    return None
 
 
 # -- how often
@@ -278,8 +341,7 @@ def runs_once(ev: Evaluator, link: Link) -> bool:
     stmt = link.stmt
     if not isinstance(stmt, (forms.For, forms.While)):
         return False
-    body = link.blocks.get("body", [])
-    if body and _breaks(body[-1]) and not any(_continues(inner) for inner in links_in(link)):
+    if leaves_at_once(link):
         return True
     if not isinstance(stmt, forms.For) or not isinstance(stmt.iter, forms.Call) or last_name(stmt.iter.func) != "range":
         return False
@@ -291,6 +353,12 @@ def runs_once(ev: Evaluator, link: Link) -> bool:
         isinstance(value, Const) and isinstance(value.value, int) and value.value <= 1 and value.free is None
         for value in values
     )
+
+
+def leaves_at_once(link: Link) -> bool:
+    """Whether a loop ends in its first round, whatever happens: ``for batch in loader: return batch``."""
+    body = link.blocks.get("body", [])
+    return bool(body) and _breaks(body[-1]) and not any(_continues(inner) for inner in links_in(link))
 
 
 def _breaks(link: Link) -> bool:

@@ -51,6 +51,9 @@ class Link:
             link = link.parent
 
 
+_NO_FUNCTION = forms.Function("", (), (), (), False, False, -1, -1, -1)
+
+
 @dataclass(eq=False, slots=True)
 class Scope:
     """A module, class or function: its body, the names that are its own, and the scope around it."""
@@ -81,7 +84,8 @@ class Scope:
 
     @property
     def function(self) -> forms.Function:
-        return cast("forms.Function", self.node)
+        """What it was defined by.  A module or class, where a lambda may stand, runs as a function of no parameters."""
+        return self.node if isinstance(self.node, forms.Function) else _NO_FUNCTION
 
     @property
     def owner(self) -> Scope | None:

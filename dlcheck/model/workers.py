@@ -99,6 +99,8 @@ class WorkerCode:
 
     def _find_varying(self, frame: Frame, depth: int) -> set[str] | None:
         scope = frame.scope
+        if scope.kind != "function":  # an argument that is written outside of all functions: no sample is known there
+            return set()
         if scope.name == "__iter__" or scope.function.is_generator or depth > 8:
             return None
         params = [param.name for param in scope.function.params]
@@ -196,6 +198,7 @@ class _Walk:
             self.code.frames.append((frame, world))
             for site in frame.scope.module.calls_by_scope.get(frame.scope, ()):
                 self._call(site, frame, world)
+            self._properties(frame, world)
             self._iterations(frame, world)
 
     def _call(self, site: Site, frame: Frame, world: World) -> None:
@@ -215,6 +218,17 @@ class _Walk:
             self.enter(value, calling.arguments(call, point), both)
         if not known:
             self.code.calls.append(WorkerCall(site, point, "", world))
+
+    def _properties(self, frame: Frame, world: World) -> None:
+        """Reading ``self.name`` runs the code of a property."""
+        own, params = frame.self_, frame.scope.function.params
+        if not isinstance(own, Instance) or not params or frame.scope.owner is None:
+            return
+        for cls in self.project.lineage(own.cls):
+            for name, method in cls.functions.items():
+                if method.has_decorator("property", "cached_property", "lazy_property"):
+                    if self.project.method(own.cls, name) is method and reads_own(frame.scope, name):
+                        self.add(self.project.evaluator.frame(method, self_=own), world)
 
     def enter(self, value: Value, args: Arguments | None, world: World) -> None:
         """Follow a call of ``value``."""

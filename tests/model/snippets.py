@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import product
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -113,7 +114,7 @@ def devices(transfer: Transfer) -> set[str]:
     return {kind for kind, _ in transfer.devices}
 
 
-def cases(of: Mapping[str, tuple[Any, ...]], failing: Mapping[str, str]) -> list[Any]:
+def cases(of: Mapping[str, tuple[Any, ...]], failing: Mapping[str, str] = MappingProxyType({})) -> list[Any]:
     """Parameters for pytest: those that fail, and why, are expected to."""
     return [
         pytest.param(

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from dlcheck.facts import forms
 from dlcheck.model import attributes, calling, conditions, library
+from dlcheck.model.data.archives import is_read_as_archive
 from dlcheck.model.datasets import DatasetAlt, DatasetClass
 from dlcheck.model.flow import links_of
 from dlcheck.model.iteration import elements
@@ -128,6 +129,9 @@ def _maps_file(ev: Evaluator, value: Made) -> bool:
     path = value.path.replace("[]", "").replace("[:]", "")
     if path.endswith(("memmap", "from_file")) or path.startswith(("h5py.", "zarr.", "tables.")):
         return True
+    if value.path == "numpy.load" and value.args is not None and value.args.call and value.args.point:
+        if is_read_as_archive(value.args.call, value.args.point.link):
+            return True
     given = None
     if value.args is not None and path in ("numpy.load", "torch.load", "joblib.load"):
         given = calling.argument(value.args, "mmap_mode" if path != "torch.load" else "mmap", None)

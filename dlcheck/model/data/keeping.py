@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from dlcheck.facts import forms
 from dlcheck.model import calling, library
 from dlcheck.model.attributes import frame_of_method
+from dlcheck.model.data.archives import is_read_as_archive
 from dlcheck.model.flow import links_of
 from dlcheck.model.scopes import (
     Link,
@@ -27,6 +28,8 @@ from dlcheck.model.values import (
     Elements,
     External,
     Frame,
+    Func,
+    Instance,
     Made,
     Many,
     Mapping,
@@ -104,12 +107,43 @@ def handles(dataset: DatasetClass) -> list[Handle]:
     project = dataset.project
     if any(project.method(dataset.cls, name) is not None for name in _STATE):
         return []
-    code = dataset.worker_code
-    if code.mentions(_PER_PROCESS):
+    if dataset.worker_code.mentions(_PER_PROCESS):
         return []
-    ev = project.evaluator
-    stored: list[tuple[str, Made, World]] = []
+    found = list(_used(dataset, dataset.cls, _opened(dataset, kept_stores(dataset))))
+    for held in _held_objects(dataset):
+        if not any(project.method(held.cls, name) is not None for name in _STATE):
+            found += _used(dataset, held.cls, _opened(dataset, _stores_of(dataset, held)))
+    return found
+
+
+def _held_objects(dataset: DatasetClass) -> list[Instance]:
+    """The objects of other project classes that the constructor keeps: readers, other datasets."""
+    ev, found = dataset.project.evaluator, dict[object, Instance]()
+    lineage = dataset.project.lineage(dataset.cls)
     for store, frame in kept_stores(dataset):
+        if store.value is not None and dataset.worker_code.reads_attribute(dataset.cls, store.target.name):
+            for value in ev.values(store.value, Point(frame, store.link)):
+                if isinstance(value, Instance) and value.cls not in lineage:
+                    found.setdefault((value.cls, value.key), value)
+    return list(found.values())
+
+
+def _stores_of(dataset: DatasetClass, held: Instance) -> Iterator[tuple[Store, Frame]]:
+    """The assignments ``self.name = ...`` in the constructor of an object."""
+    init = dataset.project.method(held.cls, "__init__")
+    if init is None or not init.function.params:
+        return
+    frame = frame_of_method(dataset.project.evaluator, held, init)
+    for store in init.module.stores:
+        if store.link.scope is init and dotted(store.target.value) == init.function.params[0].name:
+            yield store, frame
+
+
+def _opened(dataset: DatasetClass, stores: Iterable[tuple[Store, Frame]]) -> list[tuple[str, Made, World]]:
+    """What libraries made of it that an object keeps from its construction on, by attribute."""
+    ev, code = dataset.project.evaluator, dataset.worker_code
+    stored: list[tuple[str, Made, World]] = []
+    for store, frame in stores:
         if store.value is None or code.stores_attribute(store.target.name):
             continue
         if isinstance(store.link.stmt, forms.With):
@@ -121,7 +155,7 @@ def handles(dataset: DatasetClass) -> list[Handle]:
                     joint = both.merge(guard) if both is not None else None
                     if joint is not None:
                         stored.append((store.target.name, made, joint))
-    return list(_used(dataset, stored))
+    return stored
 
 
 def _made_inside(ev: Evaluator, value: Value) -> Iterator[tuple[Made, World]]:
@@ -141,20 +175,20 @@ def _made_inside(ev: Evaluator, value: Value) -> Iterator[tuple[Made, World]]:
                     yield found, world
 
 
-def _used(dataset: DatasetClass, stored: list[tuple[str, Made, World]]) -> Iterator[Handle]:
+def _used(dataset: DatasetClass, cls: Scope, stored: list[tuple[str, Made, World]]) -> Iterator[Handle]:
     for name, made, world in stored:
         kind = _handle_kind(dataset.project.evaluator, made)
         if kind is None:
             continue
         root = _root(made.path)
-        if made.path != root and any(other.path == root for _, other, _ in stored):
+        if _as_opened(made.path) != root and any(_as_opened(other.path) == root for _, other, _ in stored):
             continue  # the handle itself is kept, too, and speaks for its parts
         parts = {
             other
             for other, value, _ in stored
             if _root(value.path) == root and _handle_kind(dataset.project.evaluator, value)
         }
-        if any(dataset.worker_code.reads_attribute(dataset.cls, part) for part in parts | {name}):
+        if any(dataset.worker_code.reads_attribute(cls, part) for part in parts | {name}):
             opened = _opening(made)
             if opened.args is not None and opened.args.call is not None and opened.args.point is not None:
                 point = opened.args.point
@@ -163,21 +197,32 @@ def _used(dataset: DatasetClass, stored: list[tuple[str, Made, World]]) -> Itera
 
 def _opening(made: Made) -> Made:
     """The opened handle itself, of something that was got from it."""
-    while isinstance(made.base, Made):
+    while isinstance(made.base, Made) and not _is_opened_path(made.path):
         made = made.base
     return made
 
 
+def _is_opened_path(path: str) -> bool:
+    return path.startswith("pathlib.") and path.endswith("().open")
+
+
 def _root(path: str) -> str:
     """The function that opened what ``path`` is part of."""
+    path = _as_opened(path)
     return path.partition("()")[0].partition("[")[0]
+
+
+def _as_opened(path: str) -> str:
+    """``Path(...).open`` is ``open``."""
+    owner, opened, rest = path.partition("().open")
+    return f"builtins.open{rest}" if opened and owner.startswith("pathlib.") else path
 
 
 def _handle_kind(ev: Evaluator, made: Made) -> Literal["file", "connection"] | None:
     if made.path.endswith("[:]"):
         return None
     root = _root(made.path)
-    rest = made.path.removeprefix(root)
+    rest = _as_opened(made.path).removeprefix(root)
     if root == "numpy.load":
         return "file" if rest == "" and _is_archive(ev, made) else None
     kind = library.HANDLES.get(root)
@@ -189,7 +234,11 @@ def _handle_kind(ev: Evaluator, made: Made) -> Literal["file", "connection"] | N
 
 
 def _is_archive(ev: Evaluator, made: Made) -> bool:
-    first = calling.positional(made.args, 0) if made.args is not None else None
+    args = made.args
+    if args is not None and args.call is not None and args.point is not None:
+        if is_read_as_archive(args.call, args.point.link):
+            return True
+    first = calling.positional(args, 0) if args is not None else None
     return first is not None and any(
         isinstance(alt.value, Const) and str(alt.value.value).endswith(".npz") for alt in ev.force(first)
     )
@@ -204,7 +253,7 @@ def kept_data(dataset: DatasetClass) -> list[Kept]:
         return []  # what the constructor read is a manifest
     if _reads_through_handle(dataset):
         return []
-    return [*_bulk(dataset), *_in_loops(dataset)]
+    return [*_bulk(dataset), *_in_loops(dataset), *_mapped(dataset)]
 
 
 def _reads_through_handle(dataset: DatasetClass) -> bool:
@@ -227,11 +276,13 @@ def _reads_a_file(path: str) -> bool:
 def _bulk(dataset: DatasetClass) -> Iterator[Kept]:
     ev = dataset.project.evaluator
     scopes = {frame.scope for frame, _ in dataset.construction_code.frames}
+    first: dict[tuple[Module, int], Link] = {}  # one file may fill several attributes: it is read whole once
     for store, frame in kept_stores(dataset):
         if store.value is None or not dataset.worker_code.reads_attribute(dataset.cls, store.target.name):
             continue
         for value, world in ev.eval(store.value, Point(frame, store.link)):
-            if not _read_in(value, scopes):
+            read = _reading(value)
+            if not _read_in(value, scopes) or read is not None and first.setdefault(read, store.link) is not store.link:
                 continue
             for path, kind in _bulk_source(ev, value, 0):
                 if kind == "objects" and _is_a_table(dataset, store.target.name):
@@ -240,6 +291,15 @@ def _bulk(dataset: DatasetClass) -> Iterator[Kept]:
                     both = world.merge(guard)
                     if both is not None:
                         yield Kept(kind, path, store.link.scope.module, store.link.stmt.at, store.link, both)
+
+
+def _reading(value: Value) -> tuple[Module, int] | None:
+    """The call that read what a value is a part of."""
+    made = value.of if isinstance(value, External) else value
+    opened = _opening(made) if isinstance(made, Made) else None
+    if opened is None or opened.args is None or opened.args.call is None or opened.args.point is None:
+        return None
+    return opened.args.point.module, opened.args.call.at
 
 
 def _is_a_table(dataset: DatasetClass, name: str) -> bool:
@@ -355,6 +415,68 @@ def _kept_by_loop(dataset: DatasetClass, scope: Scope, link: Link, read: forms.C
         if _keeps(inner, read_names, read):
             return _landing(dataset, scope, inner)
     return None
+
+
+# -- files read one by one, by a function that is mapped over them
+
+_MAPPING = frozenset({"map", "imap", "thread_map", "process_map"})
+_WRAPPERS = frozenset({"list", "tuple", "tqdm", "stack", "array", "concatenate"})
+# What makes a few numbers of all that a file holds.
+_REDUCTIONS = frozenset(
+    {"unique", "mean", "std", "sum", "min", "max", "median", "bincount", "histogram", "len", "sorted", "stat",
+     "var", "any", "all", "count_nonzero", "argmax", "percentile", "quantile"}
+)  # fmt: skip
+
+
+def _mapped(dataset: DatasetClass) -> Iterator[Kept]:
+    """``self.images = list(pool.map(read, paths))``."""
+    ev = dataset.project.evaluator
+    for frame, world in dataset.construction_code.frames:
+        for link in links_of(frame.scope):
+            if not isinstance(link.stmt, (forms.Assign, forms.Declare, forms.Return)) or link.stmt.value is None:
+                continue
+            call = _unwrapped(link.stmt.value)
+            if call is None or last_name(call.func) not in _MAPPING or not call.args or call.args[0].star:
+                continue
+            for value in ev.values(call.args[0].value, Point(frame, link)):
+                what = _reader(dataset, value)
+                landing = _landing(dataset, frame.scope, link) if what else None
+                if landing is not None:
+                    what = what.removeprefix("PIL.")
+                    yield Kept("files", what, landing.scope.module, landing.stmt.at, landing, world)
+                    break
+
+
+def _unwrapped(expr: forms.Expr) -> forms.Call | None:
+    """The innermost call of ``list(tqdm(call))``."""
+    while isinstance(expr, forms.Call) and last_name(expr.func) in _WRAPPERS and expr.args:
+        if not isinstance(expr.args[0].value, forms.Call):
+            break
+        expr = expr.args[0].value
+    return expr if isinstance(expr, forms.Call) else None
+
+
+def _reader(dataset: DatasetClass, value: Value) -> str:
+    """The library function with which a function decodes the file that it is given, if it returns what is in it."""
+    if isinstance(value, External):
+        return value.path if _decodes(value.path) else ""
+    if not isinstance(value, Func):
+        return ""
+    code = code_from(dataset.project, [dataset.project.evaluator.frame(value.scope, self_=value.self_)])
+    body = [link for link in links_of(value.scope) if not link.blocks or isinstance(link.stmt, forms.With)]
+    params = {param.name for param in value.scope.function.params}
+    for call in code.calls:
+        if call.site.scope is value.scope and _decodes(call.path) and _mentions(call.call, params):
+            names = _derived(body, call.call)
+            returned = list(_returned(value.scope))
+            if returned and all(_holds(one, names, call.call) and not _reduces(one) for one in returned):
+                if not any(_reduces(link.stmt.value) for link in body if isinstance(link.stmt, forms.Assign)):
+                    return call.path
+    return ""
+
+
+def _reduces(expr: forms.Expr) -> bool:
+    return any(isinstance(inner, forms.Call) and last_name(inner.func) in _REDUCTIONS for inner in descend(expr))
 
 
 def _inside(loop: Link) -> Iterator[Link]:

@@ -38,7 +38,7 @@ def lazy_images(dataset: DatasetClass) -> Iterator[LazyImages]:
     for scope, containers in _scopes(dataset):
         for site in scope.module.calls_by_scope.get(scope, ()):
             key = (site.module, site.expr.at)
-            if key not in seen and _opens(dataset.project, site):
+            if key not in seen and (_opens(dataset.project, site) or _maps(dataset.project, site)):
                 kept_by = _kept_unread(site, scope, containers)
                 if kept_by:
                     seen.add(key)
@@ -71,8 +71,23 @@ def _opens(project: Project, site: Site) -> bool:
     name = call.func.name if isinstance(call.func, forms.Attr) else call.func.id
     if "open" not in name.lower():
         return False
+    return _is_open(project, call.func, site)
+
+
+def _maps(project: Project, site: Site) -> bool:
+    """``list(map(Image.open, paths))``."""
+    call = site.expr
+    if not isinstance(call, forms.Call) or dotted(call.func) not in ("list", "tuple") or len(call.args) != 1:
+        return False
+    inner = call.args[0].value
+    if not isinstance(inner, forms.Call) or dotted(inner.func) != "map" or not inner.args:
+        return False
+    return _is_open(project, inner.args[0].value, site)
+
+
+def _is_open(project: Project, func: Expr, site: Site) -> bool:
     project.evaluator.fresh()
-    values = project.evaluator.values(call.func, project.point(site))
+    values = project.evaluator.values(func, project.point(site))
     return any(isinstance(value, External) and value.path == OPEN for value in values)
 
 
@@ -81,7 +96,8 @@ def _kept_unread(site: Site, scope: Scope, containers: set[str] | None) -> froze
     call, link = site.expr, site.link
     if isinstance(link.stmt, forms.With):
         return frozenset()  # closed at its end
-    comp = _comprehension_of(call, link)
+    whole = call if isinstance(call, forms.Call) and dotted(call.func) in ("list", "tuple") else None
+    comp = whole or _comprehension_of(call, link)
     if comp is not None:
         stays = _stays(comp, link, scope) and (containers is None or containers & link.changes)
         return frozenset({link}) if stays else frozenset()
@@ -108,7 +124,7 @@ def _comprehension_of(call: Expr, link: Link) -> forms.Comp | None:
     return None
 
 
-def _stays(comp: forms.Comp, link: Link, scope: Scope) -> bool:
+def _stays(comp: Expr, link: Link, scope: Scope) -> bool:
     """Whether the container itself is kept: ``self.x = [...]``, ``x = [...]``; and not gone through at once."""
     stmt = link.stmt
     if isinstance(stmt, forms.Return):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from dlcheck.facts import forms
 from dlcheck.model import calling, library
 from dlcheck.model.attributes import frame_of_method
+from dlcheck.model.definitions import definition
 from dlcheck.model.flow import links_in, links_of
 from dlcheck.model.scopes import Link, Module, Scope, Store, dotted, last_name, loops_for_ever
 from dlcheck.model.values import External, Func, Point
@@ -49,7 +50,7 @@ def one_shot(dataset: DatasetClass) -> OneShot | None:
         return None
     own = method.function.params[0].name
     for link, expr in _iterated(method):
-        name = dotted(expr)
+        name = dotted(_named(dataset, expr, link))
         if name == own and isinstance(link.stmt, forms.Return):
             return _own_iterator(dataset, method, link)
         if name is not None and name.startswith(f"{own}.") and name.count(".") == 1:
@@ -77,6 +78,12 @@ def _inside(expr: forms.Expr) -> forms.Expr:
     while isinstance(expr, forms.Call) and expr.args and last_name(expr.func) in _WRAPPERS:
         expr = expr.args[-1 if last_name(expr.func) in ("map", "filter") else 0].value
     return expr
+
+
+def _named(dataset: DatasetClass, expr: forms.Expr, link: Link) -> forms.Expr:
+    """``self.rows`` of ``rows = self.rows``."""
+    found = definition(dataset.project, expr, link) if isinstance(expr, forms.Name) else None
+    return _inside(found.expr) if found is not None and found.link.scope is link.scope else expr
 
 
 # -- an attribute that is used up

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from dlcheck.facts import forms
@@ -18,13 +19,23 @@ _STREAMING = ("iter", "stream", "webdataset", "wds", "pipe", "infinite", "mosaic
 _DRAWING = ("random.", "numpy.random.", "torch.rand", "torch.multinomial")
 
 
-def has_an_order(loader: Loader, alt: DatasetAlt) -> bool:
-    """Whether samples come as the dataset has them: no stream, and no samples drawn at random."""
-    if alt.path == library.ITERABLE_DATASET:
-        return False
-    dataset = alt.dataset
-    if dataset is not None:
-        return dataset.is_map_style and not any(call.path.startswith(_DRAWING) for call in dataset.worker_code.calls)
+def in_order(loader: Loader) -> Iterator[DatasetAlt]:
+    """The datasets whose samples come as they have them: no stream, and no samples drawn at random."""
+    named: bool | None = None  # the same for all that only their names tell of
+    for alt in loader.datasets:
+        dataset = alt.dataset
+        if alt.path == library.ITERABLE_DATASET:
+            continue
+        if dataset is None:
+            named = _is_named_in_order(loader) if named is None else named
+            if named:
+                yield alt
+        elif dataset.is_map_style and not any(call.path.startswith(_DRAWING) for call in dataset.worker_code.calls):
+            yield alt
+
+
+def _is_named_in_order(loader: Loader) -> bool:
+    """Whether no name of what a loader's dataset is made of speaks of a stream."""
     given = calling.argument(loader.ref.args, "dataset", 0)
     if given is None or given.expr is None or given.point is None:
         return False

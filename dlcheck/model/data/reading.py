@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from dlcheck.facts import forms
 from dlcheck.model import calling, library
+from dlcheck.model.data.archives import holders, is_read_as_archive, reads_fixed_member
 from dlcheck.model.data.reaching import mentioned, reaching
 from dlcheck.model.data.sample_code import SampleCode
 from dlcheck.model.flow import links_of
-from dlcheck.model.scopes import Link, Scope, descend, dotted, expressions, last_name, target_names
+from dlcheck.model.scopes import Link, Module, Scope, descend, dotted, expressions, last_name, target_names
 from dlcheck.model.values import Frame, Instance, Point
 from dlcheck.model.workers import WorkerCall
 
@@ -46,7 +47,9 @@ _PATH_CALLS = frozenset(
 class Read(NamedTuple):
     """A whole file read for one sample.  ``shared``: the file is the same for all samples, else for several."""
 
-    call: WorkerCall
+    module: Module
+    at: int
+    link: Link
     what: str
     shared: bool
 
@@ -62,18 +65,20 @@ def repeated_reads(code: SampleCode) -> Iterator[Read]:
     """The whole-file reads that many samples repeat, and nobody remembers."""
     for call in code.code.calls:
         path = library.canonical(call.path)
+        if path == "h5py.File":
+            yield from _whole_members(code, call)
         what = _whole_read(call, path)
         if not what or is_remembered(code.project, call):
             continue
         source = _source(call)
-        if source is None:
+        if source is None or path == "numpy.load" and _reads_members(call):
             continue
         fixed = Fixed(code).holds(source, call.point, 0)
         chosen = _part_by_sample(code, call)
         if fixed and (path not in _SETTINGS or chosen):
-            yield Read(call, what, True)
+            yield Read(call.site.module, call.call.at, call.site.link, what, True)
         elif not fixed and path in _SHARDS and chosen and _names_shard(code, call, source):
-            yield Read(call, what, False)
+            yield Read(call.site.module, call.call.at, call.site.link, what, False)
 
 
 _SHARDS = frozenset(
@@ -93,6 +98,52 @@ def _whole_read(call: WorkerCall, path: str) -> str:
         whole = path.startswith(("builtins.open().", "io.open().")) and not _seeks(call.site.scope)
         return "open(...)." + func.name if whole else ""
     return ""
+
+
+def _whole_members(code: SampleCode, call: WorkerCall) -> Iterator[Read]:
+    """``file["x"][:]`` of a file that is the same for all samples, and then ``[index]`` of that."""
+    source = _source(call)
+    if source is None or not Fixed(code).holds(source, call.point, 0) or is_remembered(code.project, call):
+        return
+    scope, names = call.site.scope, holders(call.call, call.site.link)
+    index_names = _index_names(scope, call.point.frame, code)
+    statements = [(link, [*map(_descended, expressions(link.stmt))]) for link in links_of(scope)]
+    everywhere = [expr for _, parts in statements for part in parts for expr in part]
+    for link, parts in statements:
+        for whole in (expr for part in parts for expr in part if _is_whole_member(expr, names)):
+            kept = set(target_names(link.stmt.targets[0])) if isinstance(link.stmt, forms.Assign) else set()
+            if any(
+                isinstance(expr, forms.Sub)
+                and (expr.value is whole or dotted(expr.value) in kept)
+                and _by_index(expr.index, index_names)
+                for expr in everywhere
+            ):
+                yield Read(call.site.module, whole.at, link, "h5py.File(...)[...][:]", True)
+
+
+def _descended(root: Expr) -> list[Expr]:
+    return list(descend(root))
+
+
+def _is_whole_member(expr: Expr, names: set[str | None]) -> bool:
+    if not isinstance(expr, forms.Sub) or not isinstance(expr.value, forms.Sub):
+        return False
+    index, member = expr.index, expr.value
+    everything = (
+        isinstance(index, forms.Slice)
+        and index.lower is index.upper is index.step is None
+        or isinstance(index, forms.Const)
+        and index.value is ...
+        or isinstance(index, forms.Sequence)
+        and not index.items
+    )
+    return everything and isinstance(member.index, forms.Const) and dotted(member.value) in names
+
+
+def _reads_members(call: WorkerCall) -> bool:
+    """Whether it opens an archive, of which each sample reads members of its own."""
+    link = call.site.link
+    return is_read_as_archive(call.call, link) and not reads_fixed_member(call.call, link)
 
 
 def _seeks(scope: Scope) -> bool:
@@ -120,8 +171,7 @@ def _is_lazy(path: str, call: forms.Call) -> bool:
     plain = sum(arg.name is None for arg in call.args)
     if plain > (1 if path == "numpy.load" else 2) and path.startswith("numpy."):
         return True
-    first = call.args[0].value if call.args else None
-    return path == "numpy.load" and isinstance(first, forms.Const) and str(first.value).endswith(".npz")
+    return False
 
 
 def _source(call: WorkerCall) -> Expr | None:
@@ -337,13 +387,21 @@ def _part_by_sample(code: SampleCode, call: WorkerCall) -> bool:
             for expr in descend(root):
                 if not isinstance(expr, forms.Sub) or not _by_index(expr.index, index_names):
                     continue
-                if _is_it(expr.value, call.call) or dotted(expr.value) in holders:
+                whole = _without_keys(expr.value)
+                if _is_it(whole, call.call) or dotted(whole) in holders:
                     return True
     # A helper that reads and returns the whole: its caller takes the part.
     site, args = frame.site, frame.args
     if site is not None and args is not None and args.call is not None and _returns(scope, call, holders):
         return _part_by_sample(code, call._replace(site=call.site._replace(expr=args.call, link=site.link), point=site))
     return False
+
+
+def _without_keys(expr: Expr) -> Expr:
+    """``data`` of ``data["x"]``."""
+    while isinstance(expr, forms.Sub) and isinstance(expr.index, forms.Const) and isinstance(expr.index.value, str):
+        expr = expr.value
+    return expr
 
 
 def _is_it(expr: Expr, call: forms.Call) -> bool:
@@ -407,9 +465,21 @@ def _index_names(scope: Scope, frame: Frame, code: SampleCode) -> set[str]:
     for _ in range(3):
         for link in links_of(scope):
             stmt = link.stmt
-            if isinstance(stmt, forms.Assign) and _looks_up(stmt.value, names):
-                names.update(name for target in stmt.targets for name in target_names(target) if "." not in name)
+            for target, value in _pairs(stmt) if isinstance(stmt, forms.Assign) else ():
+                if _looks_up(value, names):
+                    names.update(name for name in target_names(target) if "." not in name)
     return names
+
+
+def _pairs(stmt: forms.Assign) -> Iterator[tuple[Expr, Expr]]:
+    """The targets of an assignment, and what each gets; ``a, b = x, y`` are two."""
+    for target in stmt.targets:
+        value = stmt.value
+        if isinstance(target, forms.Sequence) and isinstance(value, forms.Sequence):
+            if len(target.items) == len(value.items):
+                yield from zip(target.items, value.items, strict=True)
+                continue
+        yield target, value
 
 
 def _looks_up(expr: Expr, names: set[str]) -> bool:

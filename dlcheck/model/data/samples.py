@@ -61,10 +61,28 @@ def worker_codes(loader: Loader) -> Iterator[tuple[WorkerCode, str, World]]:
     for alt in loader.held_datasets:
         if alt.dataset is not None:
             yield alt.dataset.worker_code, alt.dataset.name, alt.world
+    yield from library_transforms(loader)
     for name in ("collate_fn", "worker_init_fn"):
         for option in loader.option(name):
             if isinstance(option.value, (Func, Instance, Bound, LambdaFunc)):
                 yield worker_code(loader.project, option.value), function_name(option.value), option.world
+
+
+def library_transforms(loader: Loader) -> Iterator[tuple[WorkerCode, str, World]]:
+    """The project's own transforms and readers that a library's dataset calls for each sample."""
+    for alt in loader.datasets:
+        if alt.dataset is not None or alt.made is None or alt.made.args is None:
+            continue
+        if not alt.path.startswith("torchvision.datasets."):
+            continue
+        given = [thunk for thunk, starred in alt.made.args.positional if not starred]
+        given += [thunk for name, thunk in alt.made.args.keywords if name != "is_valid_file"]  # asked once
+        for thunk in given:
+            for value, world in loader.project.evaluator.force(thunk):
+                both = world.merge(alt.world)
+                code = worker_code(loader.project, value) if both is not None else None
+                if code is not None and both is not None and (code.frames or code.calls):
+                    yield code, alt.path.rpartition(".")[2], both
 
 
 def sample_costs(loader: Loader) -> Iterator[Cost]:
@@ -192,10 +210,14 @@ def _to_cuda(project: Project, call: WorkerCall) -> Iterator[World]:
 
 
 def cuda_samples(loader: Loader) -> Iterator[CudaSample]:
-    """The CUDA tensors that ``__getitem__`` or ``collate_fn`` return."""
+    """The CUDA tensors that ``__getitem__`` or ``collate_fn`` return, or a TensorDataset holds."""
     project = loader.project
     ev = project.evaluator
     for alt in datasets_of(loader):
+        if alt.path == library.TENSOR_DATASET and alt.made is not None and alt.made.args is not None:
+            for thunk, _ in alt.made.args.positional:
+                for value, world in ev.force(thunk):
+                    yield from _on_gpu(ev, value, alt.world.merge(world), "TensorDataset", 0)
         method = project.method(alt.dataset.cls, "__getitem__") if alt.dataset is not None else None
         if method is not None and alt.dataset is not None:
             for value, world in calling.returned(ev, ev.frame(method, self_=alt.dataset.instance)):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from dlcheck.facts import forms
 from dlcheck.model import calling
 from dlcheck.model.data.keeping import kept_stores
 from dlcheck.model.scopes import Link, Module
@@ -139,6 +140,26 @@ def _clients(dataset: DatasetClass) -> Iterator[ForkUnsafe]:
                 yield ForkUnsafe(
                     "client", name, f"{value.path}(...)", dataset.name, point.module, value.args.call.at, point.link,
                     _use_of(code, value), worlds,
+                )  # fmt: skip
+    yield from _global_clients(ev, dataset)
+
+
+def _global_clients(ev: Evaluator, dataset: DatasetClass) -> Iterator[ForkUnsafe]:
+    """Clients that a module makes when it is imported, and whose methods a worker calls."""
+    seen: set[int] = set()
+    for call in dataset.worker_code.calls:
+        func = call.call.func
+        receiver = func.value if isinstance(func, forms.Attr) else None
+        for value in ev.values(receiver, call.point) if isinstance(receiver, (forms.Name, forms.Attr)) else ():
+            args = value.args if isinstance(value, Made) and _client(ev, value) else None
+            if not isinstance(value, Made) or args is None or args.call is None or args.point is None:
+                continue
+            if args.point.link.scope.kind == "module" and args.call.at not in seen:
+                seen.add(args.call.at)
+                worlds = worlds_in_worker(dataset.project, call.site.link, call.point.frame, call.world)
+                yield ForkUnsafe(
+                    "client", _client(ev, value), f"{value.path}(...)", dataset.name, args.point.module,
+                    args.call.at, args.point.link, (call.site.module, call.call.at), worlds,
                 )  # fmt: skip
 
 

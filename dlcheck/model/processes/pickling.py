@@ -97,8 +97,13 @@ def has_own_pickler(project: Project) -> bool:
     return any(project.imports_of(module) & _PICKLERS for module in project.loaded())
 
 
-def obstacles(ev: Evaluator, value: Value, depth: int = 0) -> Iterator[Obstacle]:
-    """What keeps a value from being pickled, also deep inside it."""
+def obstacles(
+    ev: Evaluator, value: Value, depth: int = 0, holders: frozenset[Scope] = frozenset()
+) -> Iterator[Obstacle]:
+    """What keeps a value from being pickled, also deep inside it.
+
+    ``holders`` are the classes of the objects that it lies in: one more of the same holds nothing new.
+    """
     if isinstance(value, LambdaFunc):
         link = value.point.link
         yield Obstacle("a lambda", link.scope.module, value.form.at, link, ANY)
@@ -108,8 +113,13 @@ def obstacles(ev: Evaluator, value: Value, depth: int = 0) -> Iterator[Obstacle]
             yield Obstacle(words, value.scope.module, value.scope.function.name_at, value.scope.link, ANY)
     elif isinstance(value, Instance):
         words = _hidden(value.cls, "class")
-        if words and not any(ev.project.method(value.cls, name) for name in STATE_METHODS):
+        if any(ev.project.method(value.cls, name) for name in STATE_METHODS):
+            return
+        if words:
             yield Obstacle(f"an object of {words}", None, 0, value.cls.link, ANY)
+        elif depth < MAX_DEPTH and value.args is not None and value.cls not in holders:
+            for attribute in _attributes(ev.project.dataset_class(value), depth + 1, holders):
+                yield attribute.obstacle
     elif isinstance(value, ClassRef):
         words = _hidden(value.scope, "class")
         if words:
@@ -117,22 +127,23 @@ def obstacles(ev: Evaluator, value: Value, depth: int = 0) -> Iterator[Obstacle]
     elif isinstance(value, Generated) or isinstance(value, Elements) and value.form.kind == "generator":
         yield Obstacle("a generator", None, 0, None, ANY)
     elif depth < MAX_DEPTH:
-        yield from _inside(ev, value, depth)
+        yield from _inside(ev, value, depth, holders)
 
 
-def _inside(ev: Evaluator, value: Value, depth: int) -> Iterator[Obstacle]:
+def _inside(ev: Evaluator, value: Value, depth: int, holders: frozenset[Scope]) -> Iterator[Obstacle]:
     if isinstance(value, Bound):
-        yield from obstacles(ev, value.func, depth + 1)
-        yield from _in_arguments(ev, value.args, depth)
+        yield from obstacles(ev, value.func, depth + 1, holders)
+        yield from _in_arguments(ev, value.args, depth, holders)
     elif isinstance(value, Made):
-        if value.path in _OBJECTS:
-            yield Obstacle(_OBJECTS[value.path], None, 0, None, ANY)
+        path = value.path.removesuffix("().manual_seed")  # which gives the generator back
+        if path in _OBJECTS:
+            yield Obstacle(_OBJECTS[path], None, 0, None, ANY)
         elif _keeps_functions(value.path) and value.args is not None:
-            yield from _in_arguments(ev, value.args, depth)
+            yield from _in_arguments(ev, value.args, depth, holders)
     elif isinstance(value, (Many, Mapping)):
         thunks = value.items if isinstance(value, Many) else tuple(thunk for _, thunk in value.entries)
         for thunk in thunks[:12]:
-            yield from _in_alts(ev, ev.force(thunk), depth)
+            yield from _in_alts(ev, ev.force(thunk), depth, holders)
 
 
 def _keeps_functions(path: str) -> bool:
@@ -143,15 +154,17 @@ def _keeps_functions(path: str) -> bool:
     )
 
 
-def _in_arguments(ev: Evaluator, args: Arguments, depth: int) -> Iterator[Obstacle]:
+def _in_arguments(
+    ev: Evaluator, args: Arguments, depth: int, holders: frozenset[Scope] = frozenset()
+) -> Iterator[Obstacle]:
     given: list[Thunk] = [thunk for thunk, starred in args.positional if not starred]
     for thunk in [*given, *(thunk for _, thunk in args.keywords)]:
-        yield from _in_alts(ev, ev.force(thunk), depth)
+        yield from _in_alts(ev, ev.force(thunk), depth, holders)
 
 
-def _in_alts(ev: Evaluator, alts: list[Alt], depth: int) -> Iterator[Obstacle]:
+def _in_alts(ev: Evaluator, alts: list[Alt], depth: int, holders: frozenset[Scope]) -> Iterator[Obstacle]:
     for alt in alts:
-        for found in obstacles(ev, alt.value, depth + 1):
+        for found in obstacles(ev, alt.value, depth + 1, holders):
             both = alt.world.merge(found.world)
             if both is not None:
                 yield found._replace(world=both)
@@ -195,7 +208,7 @@ def _is_own(dataset: DatasetClass, obstacle: Obstacle) -> bool:
     return obstacle.link is not None and obstacle.link.scope in scopes
 
 
-def _attributes(dataset: DatasetClass) -> Iterator[Attribute]:
+def _attributes(dataset: DatasetClass, depth: int = 0, holders: frozenset[Scope] = frozenset()) -> Iterator[Attribute]:
     ev = dataset.project.evaluator
     if any(dataset.project.method(dataset.cls, name) for name in STATE_METHODS):
         return
@@ -203,7 +216,7 @@ def _attributes(dataset: DatasetClass) -> Iterator[Attribute]:
         if store.value is None or _is_replaced(dataset, store.target.name, store.link):
             continue
         for value, world in ev.eval(store.value, Point(frame, store.link)):
-            for found in obstacles(ev, value):
+            for found in obstacles(ev, value, depth, holders | {dataset.cls}):
                 for guard in ev.guards(store.link, frame):
                     both = world.merge(found.world)
                     joint = both.merge(guard) if both is not None else None

@@ -38,6 +38,7 @@ def gpu_defaults(loader: Loader) -> list[DefaultDevice]:
     """The calls of a loader's program that make a GPU the default; none where another call takes it back."""
     project = loader.project
     found: list[DefaultDevice] = []
+    others: list[World] = []
     for module in _program(loader):
         for site in module.calls:
             call = site.expr
@@ -49,11 +50,13 @@ def gpu_defaults(loader: Loader) -> list[DefaultDevice]:
             if not any(path in _SETTERS for path in paths):
                 continue
             gpu = _gpu_worlds(project.evaluator, call, point)
-            if not gpu:
-                return []
             guards = project.evaluator.guards(site.link, point.frame)
-            found.append(DefaultDevice(module, call.at, site.link, list(product(gpu, guards))))
-    return found
+            if gpu:
+                found.append(DefaultDevice(module, call.at, site.link, list(product(gpu, guards))))
+            else:
+                others += guards
+    # What another branch of the same condition sets takes nothing back.
+    return [default for default in found if not any(True for _ in product(default.worlds, others))]
 
 
 def _program(loader: Loader) -> list[Module]:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from dlcheck.facts import forms
 from dlcheck.model import calling, library
 from dlcheck.model.flow import conditions_between, is_inside
-from dlcheck.model.loops import BatchLoop, called_scopes, callers_in, calls_within
+from dlcheck.model.loops import BatchLoop, called_scopes, callers_in, calls_within, enclosing_loops
 from dlcheck.model.randomness.generators import generator
 from dlcheck.model.randomness.seeding import RESTORES, SEEDERS, Generator, is_invariant_in, seed_argument
-from dlcheck.model.scopes import Link, Module, Scope, Site, last_name
+from dlcheck.model.scopes import Link, Module, Scope, Site, last_name, target_names
 from dlcheck.model.values import External, Made
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class Reseed(NamedTuple):
 
 def reseeds(loop: BatchLoop) -> Iterator[Reseed]:
     """The seedings with a constant that each epoch runs before it goes through the batches."""
-    around = loop.repeated_by()
+    around = loop.repeated_by() or list(_epochs_that_build(loop))
     if not around:
         return
     epochs = around[0]
@@ -52,6 +52,13 @@ def reseeds(loop: BatchLoop) -> Iterator[Reseed]:
         if found is not None and _runs_in_each_round(site, epochs) and not _begins_training(loop.project, epochs):
             generators, own = found
             yield Reseed(site.module, site.expr.at, site.link, epochs, generators, own)
+
+
+def _epochs_that_build(loop: BatchLoop) -> Iterator[Link]:
+    """The loops that count epochs and build the loader anew in each: the same seed gives it the same order."""
+    for link in enclosing_loops(loop.project, loop.link, loop.inner, loop.world):
+        if isinstance(link.stmt, forms.For) and any("epoch" in name.lower() for name in target_names(link.stmt.target)):
+            yield link
 
 
 def _is_called_like_a_seeding(site: Site) -> bool:

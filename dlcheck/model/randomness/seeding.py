@@ -179,6 +179,7 @@ class SeedSources:
     def __post_init__(self) -> None:
         self._scopes = {frame.scope for frame, _ in self.code.frames}
         self._open: set[tuple[object, int]] = set()
+        self._known: dict[tuple[object, int], set[Source]] = {}  # for one question
 
     @property
     def _ev(self) -> Evaluator:
@@ -190,11 +191,16 @@ class SeedSources:
     def sources(self, expr: forms.Expr, point: Point) -> set[Source]:
         """What an expression follows from; "fixed" alone for a constant."""
         key = (point.frame, expr.at)
+        if not self._open:
+            self._known.clear()
+        if key in self._known:
+            return self._known[key]
         if key in self._open or len(self._open) > 40:
             return {"unknown"}
         self._open.add(key)
         try:
-            return self._sources(expr, point)
+            found = self._known[key] = self._sources(expr, point)
+            return found
         finally:
             self._open.discard(key)
 
@@ -533,12 +539,18 @@ def is_wide(ev: Evaluator, expr: forms.Expr, point: Point, depth: int = 0) -> bo
         return expr.op in ("+", "-", "|", "^") and (
             is_wide(ev, expr.left, point, depth + 1) or expr.op != "-" and is_wide(ev, expr.right, point, depth + 1)
         )
+    if isinstance(expr, forms.IfExp) and _asks_for_worker(expr.test):
+        return any(is_wide(ev, side, point, depth + 1) for side in (expr.body, expr.orelse))
     if isinstance(expr, forms.Call) and dotted(expr.func) in ("int", "abs") and len(expr.args) == 1:
         return is_wide(ev, expr.args[0].value, point, depth + 1)
     if isinstance(expr, forms.Name) and expr.id in point.frame.scope.names and point.inner is None:
         values = [value for link in links_of(point.frame.scope) if (value := _assigned(link.stmt, expr.id)) is not None]
         if values:
-            return len(values) == 1 and is_wide(ev, values[0], point, depth + 1)
+            changing = [link for link in links_of(point.frame.scope) if expr.id in link.changes and not link.blocks]
+            if any(not isinstance(link.stmt, forms.Assign) for link in changing) or len(changing) != len(values):
+                return False
+            others = [value for value in values if not isinstance(value, forms.Const)]
+            return len(others) == 1 and is_wide(ev, others[0], point, depth + 1)
         thunks = calling.parameter_thunks(ev, expr.id, point.frame) if point.frame.args is not None else []
         passed = [(thunk.expr, thunk.point) for thunk, _ in thunks]
         return bool(passed) and all(
@@ -546,6 +558,14 @@ def is_wide(ev: Evaluator, expr: forms.Expr, point: Point, depth: int = 0) -> bo
         )
     values_ = list(ev.values(expr, point))
     return bool(values_) and all(_is_worker_seed(value) for value in values_)
+
+
+def _asks_for_worker(test: forms.Expr) -> bool:
+    """``info is None``, ``info is not None``, ``info``: in a worker the answer is known."""
+    if isinstance(test, forms.Compare):
+        sides = (test.left, *test.rights)
+        return len(sides) == 2 and any(isinstance(side, forms.Const) and side.value is None for side in sides)
+    return isinstance(test, forms.Name)
 
 
 def _is_worker_seed(value: Value) -> bool:

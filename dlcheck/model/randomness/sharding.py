@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from dlcheck.facts import forms
 from dlcheck.model import library
 from dlcheck.model.data.samples import WORKER_WORDS
+from dlcheck.model.flow import links_of
 from dlcheck.model.scopes import descend, expressions, last_name, loops_for_ever
 from dlcheck.model.values import Instance, Made, Point
 from dlcheck.model.workers import statements
@@ -95,4 +96,17 @@ def _draws(dataset: DatasetClass) -> bool:
     """An endless generator of random samples: what workers draw differs, if their seeds do."""
     method = dataset.project.method(dataset.cls, "__iter__")
     assert method is not None
-    return loops_for_ever(method) and any(call.path.startswith(_RANDOM_ROOTS) for call in dataset.worker_code.calls)
+    return loops_for_ever(method) and _uses_chance(dataset)
+
+
+def _uses_chance(dataset: DatasetClass) -> bool:
+    return any(call.path.startswith(_RANDOM_ROOTS) for call in dataset.worker_code.calls)
+
+
+def reads_to_its_end(dataset: DatasetClass) -> bool:
+    """Whether the ``while True`` of ``__iter__`` ends when nothing is left: something leaves it, nothing is drawn."""
+    method = dataset.project.method(dataset.cls, "__iter__")
+    if method is None or _uses_chance(dataset):
+        return False
+    leaves = any(isinstance(link.stmt, forms.Jump) and link.stmt.kind == "break" for link in links_of(method))
+    return leaves or bool(method.returns)

@@ -12,7 +12,7 @@ from dlcheck.model.call_sites import CallSite
 from dlcheck.model.definitions import constant, definition, resolved
 from dlcheck.model.flow import links_of
 from dlcheck.model.scopes import Link, Site, descend, dotted, last_name
-from dlcheck.model.values import External, Made
+from dlcheck.model.values import External, Func, Made
 
 if TYPE_CHECKING:
     from dlcheck.model.project import Project
@@ -232,6 +232,8 @@ def _call_per_class(project: Project, call: forms.Call, link: Link, depth: int) 
     path = _path(project, call, link)
     if path in _PER_CLASS or path.endswith(".value_counts"):
         return True
+    if not path and _returns_per_class(project, call, link, depth):
+        return True
     first = call.args[0].value if call.args and not call.args[0].star else None
     if path in _ELEMENTWISE:
         return first is not None and per_class(project, first, link, depth + 1)
@@ -242,6 +244,19 @@ def _call_per_class(project: Project, call: forms.Call, link: Link, depth: int) 
             return True
         return call.func.name in _ELEMENTWISE_METHODS and per_class(project, call.func.value, link, depth + 1)
     return False
+
+
+def _returns_per_class(project: Project, call: forms.Call, link: Link, depth: int) -> bool:
+    """Whether all that a function of the project returns holds one number for each class."""
+    values = list(project.evaluator.values(call.func, project.point(Site(call, link, None))))
+    func = values[0] if len(values) == 1 else None
+    if not isinstance(func, Func) or func.scope.function.is_generator:
+        return False
+    returned = [other.stmt.value for other in func.scope.returns if isinstance(other.stmt, forms.Return)]
+    return bool(returned) and all(
+        value is not None and per_class(project, value, other, depth + 2)
+        for value, other in zip(returned, func.scope.returns, strict=True)
+    )
 
 
 def _is_counter(project: Project, expr: forms.Expr, link: Link) -> bool:

@@ -10,7 +10,7 @@ from dlcheck.model import calling
 from dlcheck.model.loops import BatchLoop
 from dlcheck.model.scopes import Module, Scope, Site, dotted, last_name
 from dlcheck.model.training.loop_uses import Use, uses_in
-from dlcheck.model.values import Alt, Arguments, Const, External, Func, Made, Thunk, Value
+from dlcheck.model.values import Alt, Arguments, Const, External, Func, Instance, Made, Thunk, Unknown, Value
 from dlcheck.model.worlds import World
 
 if TYPE_CHECKING:
@@ -73,16 +73,26 @@ def _decorated(project: Project, scope: Scope, name: str, world: World) -> Itera
 
 
 def _in_place(project: Project, use: Use) -> Iterator[Compiled]:
-    """``net.compile()``, which compiles a network where it is, in the function that calls the network."""
+    """``net.compile()``, which compiles a network where it is: in the function that calls it, or before that."""
     scope, name = use.site.link.scope, use.name
-    for other in scope.module.calls_by_scope.get(scope, ()):
+    for other in project.calls_named("compile"):
         call = other.expr
         assert isinstance(call, forms.Call)
-        if not isinstance(call.func, forms.Attr) or call.func.name != "compile" or dotted(call.func.value) != name:
+        if not isinstance(call.func, forms.Attr):
+            continue
+        here = other.link.scope is scope and dotted(call.func.value) == name
+        if not here and not _is_same(project, use, call.func.value, other):
             continue
         if isinstance(other.link.stmt, forms.Do) and not any(arg.name in _KERAS for arg in call.args):
             shapes = _shapes(project, calling.arguments(call, project.point(other)))
-            yield Compiled(scope.module, call.func.name_at, name, shapes, use.world)
+            yield Compiled(other.module, call.func.name_at, name, shapes, use.world)
+
+
+def _is_same(project: Project, use: Use, expr: forms.Expr, site: Site) -> bool:
+    """Whether an expression somewhere else is certainly the network that a loop uses."""
+    if not isinstance(use.value, (Instance, Made)) and not (isinstance(use.value, Unknown) and use.value.token):
+        return False
+    return list(project.evaluator.values(expr, project.point(site))) == [use.value]
 
 
 _KERAS = frozenset({"optimizer", "loss", "metrics"})

@@ -337,6 +337,21 @@ def _terms(expr: Expr) -> Iterator[str]:
         yield from names if len(names) == 1 else [name for name in names if "loss" in name.lower()]
     elif isinstance(expr, forms.Name):
         yield expr.id
+    elif isinstance(expr, forms.Sub):  # losses["box"] + losses["class"]
+        yield from (name for name in carriers(expr) if "loss" in name.lower())
+    elif isinstance(expr, forms.Call) and last_name(expr.func) == "sum" and len(expr.args) == 1:
+        yield from _summed(expr.args[0].value)
+
+
+def _summed(expr: Expr) -> Iterator[str]:
+    """The dict or list of losses behind ``sum(losses.values())``, ``sum(loss for loss in losses.values())``."""
+    if isinstance(expr, forms.Comp) and len(expr.clauses) == 1 and dotted(expr.value) == dotted(expr.clauses[0].target):
+        expr = expr.clauses[0].iter
+    if isinstance(expr, forms.Call) and isinstance(expr.func, forms.Attr) and expr.func.name == "values":
+        expr = expr.func.value
+    name = dotted(expr)
+    if name is not None and "loss" in name.lower():
+        yield name
 
 
 def _items(expr: Expr) -> tuple[Expr, ...]:
@@ -349,6 +364,13 @@ def _items(expr: Expr) -> tuple[Expr, ...]:
 
 
 def _same(left: Expr, right: Expr) -> bool:
+    """Whether two expressions are one place: ``total`` and ``total``, ``sums[key]`` and ``sums[key]``."""
+    if isinstance(left, forms.Sub) and isinstance(right, forms.Sub):
+        keys = (left.index, right.index)
+        alike = dotted(keys[0]) is not None and dotted(keys[0]) == dotted(keys[1])
+        if isinstance(keys[0], forms.Const) and isinstance(keys[1], forms.Const):
+            alike = keys[0].value == keys[1].value
+        return alike and _same(left.value, right.value)
     return dotted(left) is not None and dotted(left) == dotted(right)
 
 

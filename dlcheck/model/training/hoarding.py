@@ -77,6 +77,7 @@ class _Keeping:
     point: Point
     at: int
     spreads: bool = False  # extend: its elements are kept
+    copies: bool = False  # torch.cat: a new tensor with what it was and the value
 
 
 def hoards(project: Project) -> Iterator[Hoard]:
@@ -103,10 +104,13 @@ def _kept(project: Project, loop: BatchLoop) -> Iterator[_Keeping]:
         return
     frame = project.evaluator.any_frame(loop.link.scope)
     for link in links_in(loop.link):
-        for name, expr, at, spreads in _additions(link.stmt):
-            point = Point(frame, link)
+        point = Point(frame, link)
+        for name, expr, at, spreads in (*_additions(link.stmt), *_entries(link.stmt, loop.link)):
             if _outlives(loop.link, link, name) and _is_container(project, name, link, loop.link):
                 yield _Keeping(name, expr, point, at, spreads)
+        for name, expr, at in _grown(project, link.stmt, point):
+            if _outlives(loop.link, link, name):
+                yield _Keeping(name, expr, point, at, copies=True)
 
 
 def _comp_of(loop: BatchLoop) -> forms.Comp | None:
@@ -149,6 +153,33 @@ def _additions(stmt: forms.Stmt) -> Iterator[tuple[str, forms.Expr, int, bool]]:
                 yield name, item, stmt.at, False
         elif name and isinstance(stmt.value, (forms.Name, forms.Call, forms.Sub)):
             yield name, stmt.value, stmt.at, True
+
+
+def _entries(stmt: forms.Stmt, loop: Link) -> Iterator[tuple[str, forms.Expr, int, bool]]:
+    """``found[name] = value``, where each round has a name of its own."""
+    if not isinstance(stmt, forms.Assign) or len(stmt.targets) != 1 or not isinstance(stmt.targets[0], forms.Sub):
+        return
+    target = stmt.targets[0]
+    own = {name for link in links_in(loop) for name in link.changes}
+    if isinstance(loop.stmt, forms.For):
+        own |= set(target_names(loop.stmt.target))
+    name = dotted(target.value) or ""
+    keys = {part.id for part in descend(target.index) if isinstance(part, forms.Name)}
+    if name and keys & (own - {name}):
+        yield name, stmt.value, stmt.at, False
+
+
+def _grown(project: Project, stmt: forms.Stmt, point: Point) -> Iterator[tuple[str, forms.Expr, int]]:
+    """``outputs = torch.cat([outputs, value])``: the tensor, what is joined to it, and the statement's node."""
+    if not isinstance(stmt, forms.Assign) or len(stmt.targets) != 1 or not isinstance(stmt.value, forms.Call):
+        return
+    name, call = dotted(stmt.targets[0]) or "", stmt.value
+    parts = call.args[0].value if call.args else None
+    if not name or not isinstance(parts, forms.Sequence) or name not in map(dotted, parts.items):
+        return
+    paths = {value.path for value in project.evaluator.values(call.func, point) if isinstance(value, External)}
+    if paths and paths <= _JOINING - {"torch.stack"}:
+        yield from ((name, part, stmt.at) for part in parts.items if dotted(part) != name)
 
 
 def _container_name(expr: forms.Expr) -> str:
@@ -218,7 +249,7 @@ def _ends_early(loop: Link) -> bool:
 def _from_worker(project: Project, loop: BatchLoop, kept: _Keeping) -> Hoard | None:
     worlds = []
     expr = kept.expr
-    if kept.spreads and _ends_in_numpy(expr):
+    if kept.copies or kept.spreads and _ends_in_numpy(expr):
         return None  # the elements of an array are copies
     items = expr.items if isinstance(expr, forms.Sequence) and not kept.spreads else (expr,)
     for item in items:

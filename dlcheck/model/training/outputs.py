@@ -10,7 +10,7 @@ from dlcheck.model.iteration import elements
 from dlcheck.model.loops import BatchLoop
 from dlcheck.model.scopes import Link, Module, dotted, last_name
 from dlcheck.model.training.networks import is_network
-from dlcheck.model.values import Batch, Elements, External, Moved, Point
+from dlcheck.model.values import Alt, Batch, Elements, External, Iterating, Moved, Point, Value
 
 if TYPE_CHECKING:
     from dlcheck.model.project import Project
@@ -128,11 +128,19 @@ def _moved_by(project: Project, expr: forms.Expr, point: Point) -> Transfer | No
     ev = project.evaluator
     found = ev.eval(expr, point)
     if any(isinstance(alt.value, Elements) for alt in found):  # {key: value.to(device) for ...}
-        found = elements(ev, found, ("moved", point.module.name, expr.at))
+        whole = [Alt(_values_of(alt.value), alt.world) for alt in found]
+        found = elements(ev, whole, ("moved", point.module.name, expr.at))
     for value, _ in found:
         if isinstance(value, Moved) and isinstance(value.value, Batch) and value.place is not None:
             return _transfer_at(project, *value.place)
     return None
+
+
+def _values_of(value: Value) -> Value:
+    """What holds the tensors of a comprehension: the values of a dict, not its keys."""
+    if isinstance(value, Elements) and value.form.kind == "dict":
+        return Iterating("values", (value,), value.key)
+    return value
 
 
 def _transfer_at(project: Project, module: Module, at: int) -> Transfer | None:

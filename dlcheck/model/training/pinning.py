@@ -14,6 +14,7 @@ from dlcheck.model.values import (
     Alt,
     Arguments,
     Bound,
+    ClassRef,
     Const,
     Func,
     Instance,
@@ -98,6 +99,9 @@ def unpinnable_batches(loader: Loader) -> Iterator[Unpinnable]:
     """The objects that ``collate_fn`` returns and that pinning skips."""
     project = loader.project
     for option in loader.option("collate_fn"):
+        cls = _class_of(option.value)
+        if cls is not None and option.module is not None and _is_skipped(project, cls):
+            yield Unpinnable(cls, option.module, option.at, loader.link, cls.name, option.world)
         for value, world in _returned(project, option.value):
             both = option.world.merge(world)
             if both is not None:
@@ -107,10 +111,17 @@ def unpinnable_batches(loader: Loader) -> Iterator[Unpinnable]:
 def gives_objects(loader: Loader) -> bool:
     """Whether its batches are objects of a project class: what their ``.to()`` does is for that class to say."""
     return any(
-        isinstance(alt.value, Instance)
+        _class_of(option.value) is not None
+        or any(isinstance(alt.value, Instance) for alt in _returned(loader.project, option.value))
         for option in loader.option("collate_fn")
-        for alt in _returned(loader.project, option.value)
     )
+
+
+def _class_of(func: Value) -> Scope | None:
+    """The class whose constructor makes the batch: ``collate_fn=Batch``, ``partial(Batch, pad=0)``."""
+    if isinstance(func, Bound):
+        return _class_of(func.func)
+    return func.scope if isinstance(func, ClassRef) else None
 
 
 def _returned(project: Project, func: Value) -> list[Alt]:

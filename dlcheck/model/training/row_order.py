@@ -10,7 +10,7 @@ from dlcheck.model import calling
 from dlcheck.model.flow import later_in_function, links_in
 from dlcheck.model.loops import BatchLoop, callers_in
 from dlcheck.model.scopes import Link, Module, Site, children, descend, dotted, expressions, last_name, target_names
-from dlcheck.model.values import LoaderRef, Made, Managed, Unknown
+from dlcheck.model.values import Instance, LoaderRef, Made, Managed, Unknown
 
 if TYPE_CHECKING:
     from dlcheck.model.loaders import OptionAlt
@@ -128,7 +128,10 @@ def _in_statement(loop: BatchLoop, link: Link, names: set[str], calls: set[int],
             sides = _sides(part)
             mine = [side for side in sides if _mentions(side, names, calls)]
             others = [side for side in sides if side not in mine]
-            if mine and any(_is_in_dataset_order(loop, side, link) for side in others):
+            if mine and any(
+                _is_in_dataset_order(loop, side, link) or _is_zip(part) and _is_given(loop, side, link)
+                for side in others
+            ):
                 yield Pairing(module, link, part.at, first)
                 return
 
@@ -163,6 +166,24 @@ def _is_in_dataset_order(loop: BatchLoop, expr: forms.Expr, link: Link) -> bool:
         if given is not None and given.expr is not None and given.point is not None and dotted(part.value) is not None:
             same_name = dotted(part.value) == dotted(given.expr) and link.scope is given.point.link.scope
             if same_name or _is_dataset(loop, part.value, link):
+                return True
+    return False
+
+
+def _is_zip(expr: forms.Expr) -> bool:
+    return isinstance(expr, forms.Call) and dotted(expr.func) == "zip"
+
+
+def _is_given(loop: BatchLoop, expr: forms.Expr, link: Link) -> bool:
+    """Whether the loop's dataset was built of it, in the same function: ``paths`` of ``Files(paths)``."""
+    name = dotted(expr)
+    if name is None:
+        return False
+    for option in loop.project.loader_of(loop.ref).option("dataset"):
+        args = option.value.args if isinstance(option.value, Instance) else None
+        if args is not None and args.call is not None and args.point is not None:
+            given = [dotted(arg.value) for arg in args.call.args]
+            if args.point.link.scope is link.scope and name in given:
                 return True
     return False
 

@@ -1,0 +1,110 @@
+"""Loaders that a function builds, where a loop calls that function again and again with the same arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from dlcheck.facts import forms
+from dlcheck.model.loops import callers_in, runs_once
+from dlcheck.model.scopes import Link, Scope, descend, dotted
+from dlcheck.model.values import Frame, Point
+from dlcheck.model.worlds import ANY
+
+if TYPE_CHECKING:
+    from dlcheck.model.loaders import Loader
+    from dlcheck.model.project import Project
+
+_MAX_CALLS = 3
+
+
+def loop_of_calls(loader: Loader) -> Link | None:
+    """The loop whose rounds call the function that builds the loader, where nothing it is built of differs."""
+    scope, frame = loader.link.scope, loader.ref.point.frame
+    if scope.kind != "function" or not loader.loops or not _always_builds(loader.link) or loader.dataset_changes():
+        return None
+    if not _built_of_arguments(loader.project, scope, loader.call):
+        return None
+    return _calling_loop(loader.project, scope, frame, 0)
+
+
+def _always_builds(link: Link) -> bool:
+    """Whether each call of a function gets to a statement: nothing is tested, cached or handed out before it."""
+    scope = link.scope
+    plain = ("staticmethod", "classmethod", "property")
+    if len(scope.decorators()) > scope.has_decorator(*plain) or scope.function.is_generator:
+        return False
+    if any(
+        isinstance(outer.stmt, (forms.If, forms.Try, forms.For, forms.While, forms.Match)) for outer in link.outer()
+    ):
+        return False
+    return not any(isinstance(earlier.stmt, (forms.If, forms.Return)) for earlier in link.block[: link.index])
+
+
+def _built_of_arguments(project: Project, scope: Scope, call: forms.Call) -> bool:
+    """Whether a call in a function is given only its parameters, what ``__init__`` set, and names from outside."""
+    params = {param.name for param in scope.function.params}
+    rebound = {name for link in scope.body for name in link.changes}
+    owner = scope.owner
+    for expr in (part for arg in call.args for part in descend(arg.value)):
+        if isinstance(expr, forms.Name) and (expr.id in rebound or expr.id in scope.names - params):
+            return False
+        if isinstance(expr, (forms.Call, forms.Lambda, forms.Comp)):
+            return False
+        name = dotted(expr) or ""
+        if owner is not None and name.startswith("self."):
+            stores = project.stores(owner, name.split(".")[1])
+            if not stores or any(store.link.scope.name != "__init__" for store in stores):
+                return False
+    return True
+
+
+def _calling_loop(project: Project, scope: Scope, frame: Frame, depth: int) -> Link | None:
+    """The loop around the calls of a function; None where one call is in none, or is made under a condition."""
+    if depth >= _MAX_CALLS:
+        return None
+    site = frame.site
+    points = [site] if site is not None else list(callers_in(project, scope, ANY))
+    found = [_loop_around(project, point, depth) for point in points]
+    return found[0] if found and all(loop is not None for loop in found) else None
+
+
+def _loop_around(project: Project, point: Point, depth: int) -> Link | None:
+    child = point.link
+    calls = _calls_at(point)
+    for outer in point.link.outer():
+        if isinstance(outer.stmt, (forms.If, forms.Try, forms.Match)) or child.slot == "orelse":
+            return None
+        if isinstance(outer.stmt, (forms.For, forms.While)):
+            return outer if _differs_in_nothing(project, outer, calls) else None
+        child = outer
+    if any(isinstance(earlier.stmt, (forms.If, forms.Return)) for earlier in point.link.block[: point.link.index]):
+        return None
+    scope = point.link.scope
+    if scope.kind != "function" or not all(_built_of_arguments(project, scope, call) for call in calls):
+        return None
+    return _calling_loop(project, scope, point.frame, depth + 1)
+
+
+def _calls_at(point: Point) -> list[forms.Call]:
+    """The calls of the statement itself: what each of them is given must stay the same."""
+    sites = (site for site in point.module.calls_in(point.link) if site.link is point.link)
+    return [site.expr for site in sites if isinstance(site.expr, forms.Call)]
+
+
+def _differs_in_nothing(project: Project, loop: Link, calls: Iterable[forms.Call]) -> bool:
+    """Whether a loop counts epochs or steps, and no argument of the calls changes in it."""
+    if isinstance(loop.stmt, forms.For) and not _counts(loop.stmt.iter) or runs_once(project.evaluator, loop):
+        return False
+    changed = {name.partition(".")[0] if not name.startswith("self.") else name for name in loop.changes}
+    for call in calls:
+        for expr in (part for arg in call.args for part in descend(arg.value)):
+            if isinstance(expr, forms.Name) and expr.id in changed - {"self"} or dotted(expr) in changed:
+                return False
+            if isinstance(expr, (forms.Lambda, forms.Comp)):
+                return False
+    return True
+
+
+def _counts(expr: forms.Expr) -> bool:
+    return isinstance(expr, forms.Call) and (dotted(expr.func) or "").rpartition(".")[2] in ("range", "trange", "count")
