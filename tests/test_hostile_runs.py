@@ -111,6 +111,15 @@ class D(Dataset):
 ds = D(lambda i, name=NAMES[0]: fetch(name))
 DataLoader(ds, num_workers=2, worker_init_fn=lambda i: fixed(i), collate_fn=lambda b: fixed(b))
 """,
+    "data sets that make themselves": """
+class A(Dataset):
+    def __init__(self, d): self.d = B(self); self.e = B(d); self.f = A(d)
+    def __getitem__(self, i): return self.d[i], self.f[i]
+class B(Dataset):
+    def __init__(self, d): self.d = A(self); self.e = A(d); self.t = lambda x: x
+    def __getitem__(self, i): return self.d[i]
+ds = A(1)
+""",
     "doubling in a sample": "class D(Dataset):\n    def __getitem__(self, i):\n        x0 = i\n"
     + "".join(f"        x{i} = x{i - 1}, x{i - 1}, {{'a': x{i - 1}}}\n" for i in range(1, 30))
     + "        return x29\nds = D()",

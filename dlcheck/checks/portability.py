@@ -10,6 +10,7 @@ from dlcheck.findings import Finding
 from dlcheck.model.loaders import Loader, OptionAlt
 from dlcheck.model.processes.main_only import main_only_globals
 from dlcheck.model.processes.pickling import (
+    Attribute,
     Obstacle,
     has_own_pickler,
     kept_arguments,
@@ -18,6 +19,7 @@ from dlcheck.model.processes.pickling import (
     own_attributes,
 )
 from dlcheck.model.program import Script, copies_to_workers, forks, only_forks, scripts
+from dlcheck.model.scopes import Module
 from dlcheck.model.worlds import World
 
 facts(Script, scripts)
@@ -103,15 +105,19 @@ def unpicklable_dataset_attribute(loader: Loader) -> Iterator[Finding]:
     if forks(loader) or has_own_pickler(loader.project):
         return
     for alt in loader.held_datasets:
+        seen: set[tuple[Module, int]] = set()
         for attribute in own_attributes(alt.dataset) if alt.dataset is not None else ():
             workers = _with_workers(loader, [alt.world], [attribute.obstacle.world])
-            if workers is not None and alt.dataset is not None:
+            made = _made_elsewhere(attribute)
+            if workers is not None and alt.dataset is not None and not made & seen:
+                seen |= made
                 yield finding(
                     "DLC603",
                     Spot(attribute.module, attribute.at),
                     attribute.link,
                     variant="linux" if only_forks(loader.project) else "",
                     related=[
+                        *(Spot(*place, "which is made here") for place in made),
                         written(workers, loader)._replace(caption="with these workers"),
                         *provenance(workers.value),
                     ],
@@ -119,6 +125,14 @@ def unpicklable_dataset_attribute(loader: Loader) -> Iterator[Finding]:
                     dataset=alt.dataset.name,
                     what=attribute.obstacle.what,
                 )
+
+
+def _made_elsewhere(attribute: Attribute) -> set[tuple[Module, int]]:
+    """Where an object that the attribute is makes what cannot be pickled: several attributes may be such objects."""
+    obstacle = attribute.obstacle
+    if obstacle.module is None or obstacle.link is None or obstacle.link.scope is attribute.link.scope:
+        return set()
+    return {(obstacle.module, obstacle.at)}
 
 
 @rule("DLC604")

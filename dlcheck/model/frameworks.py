@@ -10,7 +10,6 @@ from dlcheck.model import calling, library
 from dlcheck.model.call_sites import called_name_at
 from dlcheck.model.scopes import Module, Scope, last_name
 from dlcheck.model.values import Arguments, Const, External, LoaderRef, Managed, Many, Mapping, Thunk, Value
-
 from dlcheck.model.worlds import ANY, World
 
 if TYPE_CHECKING:

@@ -226,9 +226,9 @@ class _Walk:
             return
         for cls in self.project.lineage(own.cls):
             for name, method in cls.functions.items():
-                if method.has_decorator("property", "cached_property", "lazy_property"):
-                    if self.project.method(own.cls, name) is method and reads_own(frame.scope, name):
-                        self.add(self.project.evaluator.frame(method, self_=own), world)
+                computed = method.has_decorator("property", "cached_property", "lazy_property")
+                if computed and self.project.method(own.cls, name) is method and reads_own(frame.scope, name):
+                    self.add(self.project.evaluator.frame(method, self_=own), world)
 
     def enter(self, value: Value, args: Arguments | None, world: World) -> None:
         """Follow a call of ``value``."""

@@ -20,6 +20,7 @@ from dlcheck.model.data.indexing import (
     is_fancy,
     source,
 )
+from dlcheck.model.data.loaded import kind_by_use
 from dlcheck.model.data.memory import (
     ARRAY,
     CONTAINERS,
@@ -40,7 +41,6 @@ from dlcheck.model.data.memory import (
     item_of,
     joined,
 )
-from dlcheck.model.data.loaded import kind_by_use
 from dlcheck.model.data.traces import (
     Cause,
     Edit,

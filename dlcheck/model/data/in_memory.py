@@ -129,9 +129,9 @@ def _maps_file(ev: Evaluator, value: Made) -> bool:
     path = value.path.replace("[]", "").replace("[:]", "")
     if path.endswith(("memmap", "from_file")) or path.startswith(("h5py.", "zarr.", "tables.")):
         return True
-    if value.path == "numpy.load" and value.args is not None and value.args.call and value.args.point:
-        if is_read_as_archive(value.args.call, value.args.point.link):
-            return True
+    args = value.args if value.path == "numpy.load" else None
+    if args is not None and args.call and args.point and is_read_as_archive(args.call, args.point.link):
+        return True
     given = None
     if value.args is not None and path in ("numpy.load", "torch.load", "joblib.load"):
         given = calling.argument(value.args, "mmap_mode" if path != "torch.load" else "mmap", None)

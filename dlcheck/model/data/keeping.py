@@ -92,6 +92,9 @@ def kept_stores(dataset: DatasetClass) -> Iterator[tuple[Store, Frame]]:
     """The assignments ``self.name = ...`` that the constructor runs."""
     lineage = dataset.project.lineage(dataset.cls)
     for frame, _ in dataset.construction_code.frames:
+        built = frame.self_
+        if isinstance(built, Instance) and built.key != dataset.instance.key:
+            continue  # another object of the class, that this one makes
         if frame.scope.owner in lineage:
             own = frame.scope.function.params[0].name if frame.scope.function.params else ""
             for store in frame.scope.module.stores:
@@ -235,9 +238,8 @@ def _handle_kind(ev: Evaluator, made: Made) -> Literal["file", "connection"] | N
 
 def _is_archive(ev: Evaluator, made: Made) -> bool:
     args = made.args
-    if args is not None and args.call is not None and args.point is not None:
-        if is_read_as_archive(args.call, args.point.link):
-            return True
+    if args is not None and args.call and args.point and is_read_as_archive(args.call, args.point.link):
+        return True
     first = calling.positional(args, 0) if args is not None else None
     return first is not None and any(
         isinstance(alt.value, Const) and str(alt.value.value).endswith(".npz") for alt in ev.force(first)
@@ -469,9 +471,10 @@ def _reader(dataset: DatasetClass, value: Value) -> str:
         if call.site.scope is value.scope and _decodes(call.path) and _mentions(call.call, params):
             names = _derived(body, call.call)
             returned = list(_returned(value.scope))
-            if returned and all(_holds(one, names, call.call) and not _reduces(one) for one in returned):
-                if not any(_reduces(link.stmt.value) for link in body if isinstance(link.stmt, forms.Assign)):
-                    return call.path
+            whole = returned and all(_holds(one, names, call.call) and not _reduces(one) for one in returned)
+            reduced = (_reduces(link.stmt.value) for link in body if isinstance(link.stmt, forms.Assign))
+            if whole and not any(reduced):
+                return call.path
     return ""
 
 

@@ -169,9 +169,7 @@ def _is_lazy(path: str, call: forms.Call) -> bool:
         if arg.name in ("offset", "count", "where", "start", "stop"):
             return True
     plain = sum(arg.name is None for arg in call.args)
-    if plain > (1 if path == "numpy.load" else 2) and path.startswith("numpy."):
-        return True
-    return False
+    return bool(plain > (1 if path == "numpy.load" else 2) and path.startswith("numpy."))
 
 
 def _source(call: WorkerCall) -> Expr | None:
@@ -475,11 +473,12 @@ def _pairs(stmt: forms.Assign) -> Iterator[tuple[Expr, Expr]]:
     """The targets of an assignment, and what each gets; ``a, b = x, y`` are two."""
     for target in stmt.targets:
         value = stmt.value
-        if isinstance(target, forms.Sequence) and isinstance(value, forms.Sequence):
-            if len(target.items) == len(value.items):
-                yield from zip(target.items, value.items, strict=True)
-                continue
-        yield target, value
+        items = target.items if isinstance(target, forms.Sequence) else ()
+        given = value.items if isinstance(value, forms.Sequence) else ()
+        if items and len(items) == len(given):
+            yield from zip(items, given, strict=True)
+        else:
+            yield target, value
 
 
 def _looks_up(expr: Expr, names: set[str]) -> bool:
