@@ -353,3 +353,23 @@ def compare(net, datasets, rounds):
             net(images)
 """
     assert codes(tmp_path, monkeypatch, train=train) == []
+
+
+def test_an_own_method_may_set_the_attribute_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    train = """
+from torch.utils.data import DataLoader, SubsetRandomSampler
+
+class Loader(DataLoader):
+    def __init__(self, dataset, split=0.1, shuffle=True):
+        self.shuffle = shuffle
+        self.sampler = self.part(dataset, split)
+        super().__init__(dataset, sampler=self.sampler, shuffle=self.shuffle)
+
+    def part(self, dataset, split):
+        self.shuffle = False
+        return SubsetRandomSampler(range(int(split * len(dataset))))
+
+def build(dataset):
+    return Loader(dataset)
+"""
+    assert codes(tmp_path, monkeypatch, train=train) == []

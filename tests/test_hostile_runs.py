@@ -120,6 +120,19 @@ class B(Dataset):
     def __getitem__(self, i): return self.d[i]
 ds = A(1)
 """,
+    "a step that calls itself": """
+def step(net, x, opt):
+    loss = net(x).mean()
+    loss.backward()
+    opt.step()
+    loss = step(net, x, opt)
+    return loss
+total = 0
+for x in DataLoader(1):
+    loss = step(torch.nn.Linear(1, 1), x, 1)
+    total += loss
+ds = 1
+""",
     "doubling in a sample": "class D(Dataset):\n    def __getitem__(self, i):\n        x0 = i\n"
     + "".join(f"        x{i} = x{i - 1}, x{i - 1}, {{'a': x{i - 1}}}\n" for i in range(1, 30))
     + "        return x29\nds = D()",

@@ -47,10 +47,31 @@ def attribute(ev: Evaluator, expr: forms.Attr, point: Point) -> list[Alt]:
     if name is not None and point.frame.scope.kind != "class":
         alts = ev.before(point.link.block, point.link.index, name, point.frame)
         if not all(isinstance(alt.value, Undefined) for alt in alts):
+            if _set_by_own_method(ev, expr, point):
+                return ev.unknown_at(expr, point)
             if not any(isinstance(alt.value, Undefined) for alt in alts):
                 return alts
             return ev.where_unset(alts, attribute_value(ev, expr, point))
     return attribute_value(ev, expr, point)
+
+
+def _set_by_own_method(ev: Evaluator, expr: forms.Attr, point: Point) -> bool:
+    """Whether the object's own method, called earlier in this function, sets ``self.name`` as well."""
+    scope = point.link.scope
+    owner, value = scope.owner, expr.value
+    if owner is None or not isinstance(value, forms.Name) or not scope.function.params:
+        return False
+    if value.id != scope.function.params[0].name:
+        return False
+    setters = {store.link.scope for store in ev.project.stores(owner, expr.name)} - {scope}
+    return any(
+        isinstance(site.expr, forms.Call)
+        and isinstance(site.expr.func, forms.Attr)
+        and dotted(site.expr.func) == f"{value.id}.{site.expr.func.name}"
+        and site.expr.at < expr.at
+        and ev.project.method(owner, site.expr.func.name) in setters
+        for site in (scope.module.calls_by_scope.get(scope, ()) if setters else ())
+    )
 
 
 def attribute_value(ev: Evaluator, expr: forms.Attr, point: Point) -> list[Alt]:

@@ -53,11 +53,15 @@ def kept_graphs(loop: StepLoop) -> Iterator[Kept]:
         yield from _Keeper(loop, region).find()
 
 
+MAX_CALLS = 3  # followed one inside the other, for the loss that they return
+
+
 class _Keeper:
     """Follows, statement by statement, which local names carry the graph of a loss that went backward."""
 
-    def __init__(self, loop: StepLoop, region: Region) -> None:
+    def __init__(self, loop: StepLoop, region: Region, callers: tuple[Scope, ...] = ()) -> None:
         self.loop = loop
+        self.callers = callers  # the functions on the way to the region
         self.project = loop.project
         self.region = region
         self.order = {link: number for number, link in enumerate(region.links)}
@@ -161,9 +165,9 @@ class _Keeper:
         if not isinstance(value, forms.Call) or not isinstance(value.func, (forms.Name, forms.Attr)):
             return None
         scopes = list(called_scopes(self.project, Site(value, link, None)))
-        if len(scopes) != 1:
+        if len(scopes) != 1 or scopes[0] in self.callers or len(self.callers) >= MAX_CALLS:
             return None
-        found = returned_losses(self.loop, scopes[0])
+        found = returned_losses(self.loop, scopes[0], self.callers)
         if isinstance(target, forms.Sequence) and name:
             number = next((at for at, item in enumerate(target.items) if name in target_names(item)), -1)
             return found.get(number)
@@ -394,9 +398,9 @@ def backward_parameters(scope: Scope) -> set[str]:
     return params & found
 
 
-def returned_losses(loop: StepLoop, scope: Scope) -> dict[int | None, Site]:
+def returned_losses(loop: StepLoop, scope: Scope, callers: tuple[Scope, ...] = ()) -> dict[int | None, Site]:
     """Which of a function's results carry the graph of a loss from which it went backward; None for the whole."""
-    keeper = _Keeper(loop, function_region(scope))
+    keeper = _Keeper(loop, function_region(scope), (*callers, scope))
     for site, names in keeper._backward():
         if next(loops_around(site.link), None) is None:
             for name in names:
