@@ -127,7 +127,7 @@ def test_of_rules_that_did_not_run_nothing_is_known() -> None:
             "# dlcheck: ingore[DLC203]",
             "`ingore` is neither `ignore[...]` nor `file-ignore[...]`; did you mean `ignore`?",
         ),
-        ("# dlcheck: ignore[DLC2O3]", "there is no rule `DLC2O3`; did you mean `DLC2"),
+        ("# dlcheck: ignore[DLC2O3]", "there is no rule `DLC2O3`; did you mean `DLC"),
         ("# dlcheck: ignore[worker-options-without-worker]", "did you mean `worker-options-without-workers`?"),
         ("# dlcheck: ignore[DLC203", "it names no rule"),
         ("# noqa: DLC999", "there is no rule `DLC999`"),
