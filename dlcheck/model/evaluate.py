@@ -47,7 +47,6 @@ MAX_DEPTH = 70
 MAX_FRAME_DEPTH = 12
 MAX_STEPS = 1_500
 MAX_TOTAL_STEPS = 1_000_000  # of all questions of a run: some minutes, a gigabyte or two
-LATE_STEPS = 150  # of a question after that
 
 
 class Evaluator:
@@ -62,14 +61,12 @@ class Evaluator:
         self._depth = 0
         self._steps = 0
         self.total_steps = 0
-        self._limit = MAX_STEPS
 
     # -- bookkeeping
 
     def fresh(self) -> None:
         """Begin a new question: each has its own budget of steps."""
         self._steps = 0
-        self._limit = MAX_STEPS if self.total_steps < MAX_TOTAL_STEPS else LATE_STEPS
 
     def frame(
         self,
@@ -105,7 +102,8 @@ class Evaluator:
             return known
         self._steps += 1
         self.total_steps += 1
-        if key in self._open or self._depth > MAX_DEPTH or self._steps > self._limit:
+        spent = self._steps > MAX_STEPS or self.total_steps > MAX_TOTAL_STEPS
+        if spent or key in self._open or self._depth > MAX_DEPTH:
             return [Alt(Unknown(("cycle", key)), ANY)]
         self._depth += 1
         self._open.add(key)
@@ -118,7 +116,8 @@ class Evaluator:
         finally:
             self._depth -= 1
             self._open.discard(key)
-        if self._steps <= self._limit:  # else it was cut short: no answer for others to rely on
+        if self._steps <= MAX_STEPS and self.total_steps <= MAX_TOTAL_STEPS:
+            # else it was cut short: no answer for others to rely on
             self._memo[key] = result
         return result
 
