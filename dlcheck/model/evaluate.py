@@ -46,7 +46,7 @@ MAX_ALTS = 12
 MAX_DEPTH = 70
 MAX_FRAME_DEPTH = 12
 MAX_STEPS = 1_500
-MAX_TOTAL_STEPS = 1_000_000  # of all questions of a run: some minutes, a gigabyte or two
+MAX_TOTAL_STEPS = 3_000_000  # of all questions of a run: some minutes, a gigabyte or two
 
 
 class Evaluator:

@@ -41,6 +41,7 @@ from dlcheck.model.worlds import ANY, World
 if TYPE_CHECKING:
     from dlcheck.facts import ModuleFacts
     from dlcheck.files import Workspace
+    from dlcheck.model.workers import WorkerCode
     from dlcheck.source import Source
 
 Answer = TypeVar("Answer")
@@ -129,6 +130,8 @@ class Project:
         self._hidden: dict[Scope, bool] = {}
         self._datasets: dict[tuple[Scope, object], DatasetClass] = {}
         self._methods: dict[tuple[Scope, str], Scope | None] = {}
+        self.worker_codes: dict[tuple[Value, tuple[str, ...]], WorkerCode] = {}
+        self.walked_objects: dict[tuple[Scope, tuple[str, ...]], set[Value]] = {}
         self._answers: dict[str, tuple[int, object]] = {}  # with the number of modules that they rest on
         self.evaluator = Evaluator(self)
         for source, facts in named:

@@ -34,7 +34,9 @@ from dlcheck.model.worlds import ANY, World, product
 if TYPE_CHECKING:
     from dlcheck.model.project import Project
 
-MAX_FRAMES = 80
+MAX_FRAMES = 40
+MAX_WALK_STEPS = 60_000  # of the evaluator, for the code behind one entry
+MAX_OBJECTS = 6  # of a class, or with the same method, that are each followed for themselves
 
 
 class WorkerCall(NamedTuple):
@@ -58,11 +60,12 @@ class WorkerCode:
     project: Project
     calls: list[WorkerCall] = field(default_factory=list)
     frames: list[tuple[Frame, World]] = field(default_factory=list)
+    is_cut: bool = False  # too much to follow: there is more code than this
     _varying_names: dict[Frame, set[str] | None] = field(default_factory=dict, repr=False)
 
     def mentions(self, names: frozenset[str]) -> bool:
-        """Whether any of the names or attributes stands in the code."""
-        return any(name in names for frame, _ in self.frames for name in _names_in(frame.scope))
+        """Whether any of the names or attributes stands in the code, or may in what was not followed."""
+        return self.is_cut or any(name in names for frame, _ in self.frames for name in _names_in(frame.scope))
 
     def reads_attribute(self, cls: Scope, name: str) -> bool:
         """Whether the code reads ``self.name`` in a method of ``cls``'s lineage."""
@@ -134,6 +137,15 @@ class WorkerCode:
 
 def worker_code(project: Project, entry: Value, methods: tuple[str, ...] = ()) -> WorkerCode:
     """What runs when a worker calls ``entry``: a function, or the ``methods`` of a dataset."""
+    known = project.worker_codes.get((entry, methods))
+    if known is None:
+        shared = _shared(project, entry, methods)
+        known = _walked(project, entry, methods) if shared is None else worker_code(project, shared, methods)
+        project.worker_codes[entry, methods] = known
+    return known
+
+
+def _walked(project: Project, entry: Value, methods: tuple[str, ...]) -> WorkerCode:
     code = WorkerCode(project)
     walk = _Walk(project, code)
     if isinstance(entry, Instance) and methods:
@@ -145,6 +157,23 @@ def worker_code(project: Project, entry: Value, methods: tuple[str, ...] = ()) -
         walk.enter(entry, None, ANY)
     walk.run()
     return code
+
+
+def _shared(project: Project, entry: Value, methods: tuple[str, ...]) -> Value | None:
+    """In place of one more object of a class of which there are many: any object of it, of which less is known."""
+    scope: Scope
+    anybody: Value
+    if isinstance(entry, Instance):
+        scope, anybody = entry.cls, Instance(entry.cls)
+    elif isinstance(entry, Func) and entry.self_ is not None and entry.scope.owner is not None:
+        scope, anybody = entry.scope, Func(entry.scope, Instance(entry.scope.owner), entry.closure)
+    else:
+        return None
+    objects = project.walked_objects.setdefault((scope, methods), set())
+    if entry == anybody or len(objects) < MAX_OBJECTS:
+        objects.add(entry)
+        return None
+    return anybody
 
 
 def worlds_in_worker(project: Project, link: Link, frame: Frame, world: World) -> list[World]:
@@ -188,12 +217,21 @@ class _Walk:
         self.seen: set[Frame] = set()
 
     def add(self, frame: Frame, world: World) -> None:
-        if frame not in self.seen and len(self.seen) < MAX_FRAMES:
-            self.seen.add(frame)
-            self.todo.append((frame, world))
+        if frame in self.seen:
+            return
+        if len(self.seen) >= MAX_FRAMES:
+            self.code.is_cut = True
+            return
+        self.seen.add(frame)
+        self.todo.append((frame, world))
 
     def run(self) -> None:
+        ev = self.project.evaluator
+        start = ev.total_steps
         while self.todo:
+            if ev.total_steps - start > MAX_WALK_STEPS:
+                self.code.is_cut = True
+                return
             frame, world = self.todo.pop(0)
             self.code.frames.append((frame, world))
             for site in frame.scope.module.calls_by_scope.get(frame.scope, ()):
