@@ -32,7 +32,8 @@ class Report:
     """What a run found.
 
     ``sources`` are by the path that places name; ``checked`` are the files, absolute; ``known``
-    are findings that a baseline holds, ``stale`` what it holds in vain.
+    are findings that a baseline holds, ``stale`` what it holds in vain; ``refuted`` are findings that
+    were left out because this machine refuted them; ``warnings`` are lines about what was passed over.
     """
 
     findings: list[Finding]
@@ -42,6 +43,8 @@ class Report:
     checked: frozenset[str] = frozenset()
     known: list[Finding] = field(default_factory=list)
     stale: list[Entry] = field(default_factory=list)
+    refuted: list[Finding] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
 
 
 def discover(paths: Sequence[str], config: Config) -> list[Named]:
@@ -68,13 +71,16 @@ def _force_exclude(config: Config) -> Callable[[str], bool]:
     return excluded
 
 
-def check(paths: Sequence[str], config: Config, *, stdin: tuple[str, bytes] | None = None) -> Report:
+def check(
+    paths: Sequence[str], config: Config, *, stdin: tuple[str, bytes] | None = None, with_subjects: bool = False
+) -> Report:
     """Check the files that ``paths`` stand for.
 
     ``stdin`` is a path and the text to take for its content; ``-`` among the paths stands for it.
+    ``with_subjects``: findings say in ``measure`` which loader they are about.
     Raises ConfigError where a configuration file of a checked folder is wrong.
     """
-    return _Run(config, stdin).check(paths)
+    return _Run(config, stdin, with_subjects).check(paths)
 
 
 @dataclass
@@ -90,10 +96,12 @@ class _File:
 
 
 class _Run:
-    def __init__(self, config: Config, stdin: tuple[str, bytes] | None) -> None:
+    def __init__(self, config: Config, stdin: tuple[str, bytes] | None, with_subjects: bool) -> None:
         self.config = config
+        self.with_subjects = with_subjects
         self.finder = Finder(_exclude(config))
         self.errors: list[ReportError] = []
+        self.warnings: list[str] = []
         self.files: dict[str, _File] = {}  # by the path that reports print
         self.workspaces: dict[str, Workspace] = {}
         self.roots: dict[str, str | None] = {}
@@ -123,10 +131,11 @@ class _Run:
         found = [finding for root, members in projects.items() for finding in self._analyse(root, members)]
         found += [file.unreadable for file in self.files.values() if file.unreadable is not None]
         kept = self._silence(with_fingerprints([finding for finding in found if finding.place.path in self.files]))
+        kept = self._measured(kept, top)
         kept.sort(key=lambda finding: finding.sort_key)
         checked = frozenset(file.file for file in self.files.values() if file.checked)
         number = sum(not one.problem for one in named)
-        return Report(kept, self.errors, number, self._sources(kept), checked)
+        return Report(kept, self.errors, number, self._sources(kept), checked, warnings=self.warnings)
 
     def _named(self, paths: Sequence[str]) -> list[Named]:
         excluded = _force_exclude(self.config)
@@ -241,7 +250,16 @@ class _Run:
 
         named = [(file.source, file.facts) for file in members if file.source is not None and file.facts is not None]
         targets = self.config.for_folder(root).targets(root)
-        return run(Project(self._workspace(root), named, targets, self.options[root]), codes, self._extra_failed)
+        project = Project(self._workspace(root), named, targets, self.options[root])
+        return run(project, codes, self._extra_failed, self._describe)
+
+    @cached_property
+    def _describe(self) -> Callable[[Any], dict[str, Any]] | None:
+        if not self.with_subjects:
+            return None
+        from dlcheck.model.subjects import describe
+
+        return describe
 
     def _extra_failed(self, code: str, error: BaseException) -> None:
         from dlcheck import extra
@@ -273,6 +291,28 @@ class _Run:
             findings = [_lowered(finding) for finding in findings]
         enough = CONFIDENCES[: CONFIDENCES.index(file.config.min_confidence) + 1]
         return [finding for finding in findings if finding.confidence in enough]
+
+    # What was measured
+
+    def _measured(self, findings: list[Finding], top: str) -> list[Finding]:
+        """The findings, with what the records of their projects say of them."""
+        if self.config.isolated:
+            return findings
+        by_root: dict[str, list[Finding]] = {}
+        for finding in findings:
+            root = self._root(self.files[finding.place.path].file) or top
+            by_root.setdefault(root, []).append(finding)
+        return [one for root, group in by_root.items() for one in self._measured_in(root, group)]
+
+    def _measured_in(self, root: str, findings: list[Finding]) -> list[Finding]:
+        # Most projects have no records: they must not pay for the code that reads them.
+        if not os.path.isdir(os.path.join(root, files.RECORDS)):
+            return findings
+        from dlcheck.measure.store import load
+
+        records = load(root)
+        self.warnings += records.problems
+        return [records.attached(finding) for finding in findings]
 
     def _sources(self, findings: Iterable[Finding]) -> dict[str, Source]:
         wanted = {place.path for finding in findings for place in (finding.place, *finding.related)}
@@ -315,12 +355,21 @@ def internal_error(error: Exception) -> str:
     return message
 
 
-def exceeds(findings: Iterable[Finding], config: Config) -> bool:
-    """Whether a finding is as severe as ``fail-on`` asks for."""
+def exceeds(findings: Iterable[Finding], config: Config, *, confirmed: bool = False) -> bool:
+    """Whether a finding is as severe as ``fail-on`` asks for; with ``confirmed``, one that a record confirms.
+
+    What could not be read counts in any case: no measurement can tell what is in it.
+    """
     failing: Mapping[str, tuple[str, ...]] = {
         "never": (),
         "error": ("error",),
         "warning": ("error", "warning"),
         "info": ("error", "warning", "info"),
     }
-    return any(finding.severity in failing[config.fail_on] for finding in findings)
+    severe = (finding for finding in findings if finding.severity in failing[config.fail_on])
+    if not confirmed:
+        return any(True for _ in severe)
+    return any(
+        finding.code == UNREADABLE or (finding.measurement is not None and finding.measurement.confirms)
+        for finding in severe
+    )

@@ -37,7 +37,7 @@ class FakeProject:
                 raise RecursionError("too deep")
 
 
-def fake_run(project: FakeProject, codes: Collection[str], failed: Any = None) -> list[Finding]:
+def fake_run(project: FakeProject, codes: Collection[str], failed: Any = None, describe: Any = None) -> list[Finding]:
     sources: dict[str, Source] = {source.file: source for source, _facts in project.named}
     for file in project.workspace.mentions([b"READ TOO"]):
         sources[file] = project.workspace.source(file)
@@ -241,7 +241,7 @@ def test_an_internal_error_in_the_facts_leaves_the_others(
 def test_an_error_of_the_whole_that_no_file_explains(
     plant: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def run(project: FakeProject, codes: Collection[str], failed: Any = None) -> list[Finding]:
+    def run(project: FakeProject, codes: Collection[str], failed: Any = None, describe: Any = None) -> list[Finding]:
         if len(project.named) > 1:
             raise ValueError("together")
         return fake_run(project, codes)

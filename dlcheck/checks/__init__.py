@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from dlcheck.checks import (
@@ -49,11 +50,15 @@ _RECURSION = 5_000
 
 
 def run(
-    project: Project, codes: Collection[str], failed: Callable[[str, BaseException], None] | None = None
+    project: Project,
+    codes: Collection[str],
+    failed: Callable[[str, BaseException], None] | None = None,
+    describe: Callable[[Any], dict[str, Any]] | None = None,
 ) -> list[Finding]:
     """The findings of the rules named by ``codes``, unsorted and not yet suppressed.
 
     ``failed`` is told of a rule of the user's own that raises; the others go on.
+    ``describe`` says of what a rule was called with what those who measure its findings need to know.
     """
     limit = sys.getrecursionlimit()
     sys.setrecursionlimit(max(limit, _RECURSION))
@@ -70,10 +75,10 @@ def run(
                     known[registered.fact] = list(SOURCES[registered.fact](project))
                 for fact in known[registered.fact]:
                     project.evaluator.fresh()
-                    if registered.code.startswith("DLC"):
-                        found += registered.check(fact)
-                    else:
-                        found += _only_findings(registered.check(fact))
+                    given = registered.check(fact)
+                    if not registered.code.startswith("DLC"):
+                        given = _only_findings(given)
+                    found += given if describe is None else _described(given, fact, describe)
             except KeyboardInterrupt:
                 raise
             except BaseException as error:  # what a user's rule raises may be anything, SystemExit as well
@@ -83,6 +88,14 @@ def run(
         return _distinct(found)
     finally:
         sys.setrecursionlimit(limit)
+
+
+def _described(given: Iterable[Finding], fact: Any, describe: Callable[[Any], dict[str, Any]]) -> Iterator[Finding]:
+    """Findings with what they are about."""
+    findings = list(given)
+    subject = describe(fact) if findings else {}
+    for finding in findings:
+        yield replace(finding, measure=subject)
 
 
 def _only_findings(given: Iterable[Any]) -> Iterator[Finding]:
