@@ -1,0 +1,181 @@
+"""The processes that are measured, seen from here: started in the user's interpreter, asked a line at a time."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+import psutil
+
+PROTOCOL = 1
+WORKER = Path(__file__).parent / "worker"
+START_LIMIT_S = 300.0  # torch from a cold network disk takes its time
+BLOCK_LIMIT_S = 600.0
+
+
+class Failed(Exception):
+    """A process that could not do what it was asked; ``stage`` says at what."""
+
+    def __init__(self, stage: str, kind: str, message: str) -> None:
+        super().__init__(f"{kind}: {message}" if kind else message)
+        self.stage = stage
+        self.kind = kind
+        self.message = message
+
+
+class Host(Protocol):
+    """What holds arms and runs their blocks: a child of ours, or the user's program stopped at its loader."""
+
+    ready: Mapping[str, Any]
+
+    def ask(self, request: Mapping[str, Any], limit_s: float = BLOCK_LIMIT_S) -> dict[str, Any]: ...
+
+    def close(self) -> None: ...
+
+
+def checked(answer: dict[str, Any]) -> dict[str, Any]:
+    """An answer that is no error."""
+    error = answer.get("error")
+    if error is not None:
+        raise Failed(error.get("stage", "block"), error.get("type", ""), error.get("message", ""))
+    return answer
+
+
+class Child:
+    """A worker process of ours, in a session of its own, so that all it starts ends with it."""
+
+    def __init__(self, python: str, request: Mapping[str, Any], dice: random.Random) -> None:
+        self._log = tempfile.TemporaryFile(mode="w+", errors="replace")  # noqa: SIM115 -- closed with the child
+        try:
+            self._process = subprocess.Popen(
+                [python, str(WORKER)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._log,
+                text=True,
+                env=_environment(dice),
+                start_new_session=True,
+            )
+        except OSError as error:
+            self._log.close()
+            raise Failed("start", "", f"{python}: {error.strerror or error}") from None
+        self._answers: queue.Queue[str] = queue.Queue()
+        threading.Thread(target=self._listen, daemon=True).start()
+        try:
+            self._tell({"protocol": PROTOCOL, **request})
+            self.ready: Mapping[str, Any] = checked(self._answer(START_LIMIT_S))
+        except BaseException:
+            self.close()
+            raise
+
+    def ask(self, request: Mapping[str, Any], limit_s: float = BLOCK_LIMIT_S) -> dict[str, Any]:
+        """Send a request and wait for its answer; Failed where that is an error, or none comes."""
+        self._tell(request)
+        return checked(self._answer(limit_s))
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError, ValueError):
+            self._tell({"cmd": "quit"})
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(2)
+        end_tree(self._process)
+        for stream in (self._process.stdin, self._process.stdout, self._log):
+            if stream is not None:
+                with contextlib.suppress(OSError):
+                    stream.close()
+
+    def _tell(self, message: Mapping[str, Any]) -> None:
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(json.dumps(message) + "\n")
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            pass  # it has ended: the missing answer says so, with its last words
+
+    def _listen(self) -> None:
+        assert self._process.stdout is not None
+        with contextlib.suppress(ValueError, OSError):  # closed under us at the end
+            for line in self._process.stdout:
+                self._answers.put(line)
+        self._answers.put("")
+
+    def _answer(self, limit_s: float) -> dict[str, Any]:
+        try:
+            line = self._answers.get(timeout=limit_s)
+        except queue.Empty:
+            raise Failed("block", "Timeout", f"no answer for {limit_s:.0f} s") from None
+        if not line:
+            raise Failed("process", "", f"the process ended{self._status()}{self._last_words()}")
+        try:
+            answer = json.loads(line)
+        except ValueError:
+            raise Failed("process", "", f"the process answered with what is no JSON: {line.strip()[:100]!r}") from None
+        if not isinstance(answer, dict):
+            raise Failed("process", "", f"the process answered with what is no object: {line.strip()[:100]!r}")
+        return answer
+
+    def _status(self) -> str:
+        try:
+            status = self._process.wait(5)
+        except subprocess.TimeoutExpired:
+            return ""
+        if status < 0:
+            with contextlib.suppress(ValueError):
+                return f" by {signal.Signals(-status).name}"
+        return f" with status {status}"
+
+    def _last_words(self) -> str:
+        self._log.seek(0)
+        lines = [line.strip() for line in self._log.read()[-4000:].splitlines() if line.strip()]
+        return f": {lines[-1][:300]}" if lines else ""
+
+
+def _environment(dice: random.Random) -> dict[str, str]:
+    """Ours, but with another hash seed and another size each time: both move a process's memory, and its speed."""
+    kept = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    return {
+        **kept,
+        "PYTHONHASHSEED": str(dice.randrange(1, 2**32 - 1)),
+        "DLCHECK_MEASURE": "1",
+        "DLCHECK_PADDING": "x" * dice.randrange(4096),
+    }
+
+
+def end_tree(process: subprocess.Popen[str]) -> None:
+    """End a process and all that it started, whatever they do about it."""
+    try:
+        members = [*psutil.Process(process.pid).children(recursive=True), psutil.Process(process.pid)]
+    except psutil.NoSuchProcess:
+        members = []
+    if hasattr(os, "killpg"):
+        # Workers whose parent has ended are nobody's children any more, but still of its session.
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+    for member in members:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            member.kill()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(5)
+
+
+def interpreter(given: str | None, root: str) -> str:
+    """The Python of the user's project: as given, of the active environment, of the project's folder, else ours."""
+    if given:
+        return given
+    active = os.environ.get("VIRTUAL_ENV") or os.environ.get("CONDA_PREFIX")
+    for folder in (active, os.path.join(root, ".venv"), os.path.join(root, "venv")):
+        for name in ("bin/python", "Scripts/python.exe", "python.exe"):
+            if folder and os.path.exists(found := os.path.join(folder, name)):
+                return found
+    return sys.executable

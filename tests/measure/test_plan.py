@@ -1,0 +1,134 @@
+"""From findings to arms: what each rule compares, and what it says where it cannot."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from dlcheck import pages
+from dlcheck.findings import Finding, Place
+from dlcheck.measure import reproducing
+from dlcheck.measure.plan import PLANS, QUESTIONS, Plan, Subject, combined, missing, plan
+from dlcheck.measure.record import Fact
+
+PLACE = Place("train.py", 3, 1, 3, 9)
+
+
+def subject(code: str, options: Mapping[str, Any] | None = None, **how: Any) -> Subject:
+    finding = Finding(code, "some-rule", "warning", "high", PLACE, "message", fingerprint=f"f-{code}")
+    how.setdefault("cores", 4)
+    how.setdefault("start_method", "fork")
+    candidates = how.pop("candidates", {})
+    return Subject(finding, {"options": options or {}, "candidates": candidates}, **how)
+
+
+def planned(code: str, options: Mapping[str, Any] | None = None, **how: Any) -> Plan:
+    found = plan(subject(code, options, **how))
+    assert isinstance(found, Plan)
+    return found
+
+
+def experiment(code: str) -> str | None:
+    if code in PLANS:
+        return planned(code).template.experiment
+    if code in QUESTIONS:
+        return "oracle"
+    return "repro" if code in reproducing.METHODS else None
+
+
+@pytest.mark.parametrize("code", sorted(pages.load()))
+def test_a_page_names_the_experiment_that_decides_its_rule(code: str) -> None:
+    assert pages.load()[code].measure == experiment(code)
+
+
+def test_no_rule_has_two_experiments() -> None:
+    assert not set(PLANS) & set(QUESTIONS)
+    assert not (set(PLANS) | set(QUESTIONS)) & set(reproducing.METHODS)
+
+
+@pytest.mark.parametrize("code", sorted(PLANS))
+def test_the_arms_differ_in_what_is_suggested_only(code: str) -> None:
+    found = planned(code)
+    written, suggested = found.written, found.suggested
+    assert written != suggested
+    assert written.get("block") or found.template.device
+    assert written.get("batches") == suggested.get("batches")
+
+
+@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs torch")
+@pytest.mark.parametrize("code", sorted(QUESTIONS))
+def test_the_worker_knows_each_question(code: str) -> None:
+    from dlcheck_worker import oracles
+
+    assert QUESTIONS[code].oracle in oracles.ORACLES
+
+
+def test_what_is_written_is_taken_over() -> None:
+    found = planned("DLC202", {"num_workers": 6, "batch_size": 128})
+    assert found.written["loader"] == {"batch_size": 128, "num_workers": 6, "persistent_workers": False}
+    assert found.suggested["loader"] == {"batch_size": 128, "num_workers": 6, "persistent_workers": True}
+    assert found.workload["num_workers"] == Fact(6, "static")
+    assert found.workload["batch_size"] == Fact(128, "static")
+
+
+def test_what_is_not_known_is_said_to_be_a_default() -> None:
+    found = planned("DLC202")
+    assert found.workload["num_workers"] == Fact(2, "default")
+    assert found.workload["dataset"].source == "default"
+
+
+def test_of_several_values_the_one_with_workers_counts() -> None:
+    assert planned("DLC202", candidates={"num_workers": [0, 3]}).written["loader"]["num_workers"] == 3
+
+
+def test_what_runs_prevails_over_what_is_written() -> None:
+    found = planned("DLC202", {"num_workers": 6}, live={"num_workers": 2, "batch_size": 16})
+    assert found.written["loader"] == {"num_workers": 2, "persistent_workers": False}
+    assert found.workload["num_workers"] == Fact(2, "measured")
+
+
+def test_the_advice_on_workers_follows_the_cores() -> None:
+    assert planned("DLC201", cores=3.5).suggested["loader"]["num_workers"] == 3
+    assert planned("DLC205", {"num_workers": 64}, cores=8).suggested["loader"]["num_workers"] == 8
+
+
+def test_workers_have_the_control_that_shows_threads() -> None:
+    controls = planned("DLC201").template.controls
+    assert controls == {"one thread": {"loader": {"num_workers": 0}, "threads": 1}}
+
+
+@pytest.mark.parametrize(("method", "used"), [("spawn", "spawn"), ("forkserver", "forkserver"), ("fork", "spawn")])
+def test_copies_are_measured_under_the_start_method_that_makes_them(method: str, used: str) -> None:
+    loader = planned("DLC303", start_method=method).written["loader"]
+    assert loader["multiprocessing_context"] == used
+
+
+def test_what_stands_in_the_way_is_said() -> None:
+    def obstacle(code: str, evidence: Any = "synthetic", **how: Any) -> str:
+        about = subject(code, **how)
+        found = plan(about)
+        assert isinstance(found, Plan)
+        return missing(found.template, evidence, about, has_cuda=False)
+
+    assert "two usable cores" in obstacle("DLC201", "extract", cores=1)
+    assert "--run COMMAND" in obstacle("DLC201")
+    assert obstacle("DLC201", "extract") == ""
+    assert obstacle("DLC202") == ""
+
+
+def test_rules_that_nothing_decides() -> None:
+    found = plan(subject("DLC106"))
+    assert isinstance(found, str)
+
+
+def test_suggestions_about_one_loader_are_put_together() -> None:
+    plans = [planned("DLC202", {"num_workers": 2}), planned("DLC206", {"num_workers": 2})]
+    whole = combined(plans)
+    assert whole.written["rebuild"] is True
+    assert whole.written["loader"]["persistent_workers"] is False
+    assert "rebuild" not in whole.suggested
+    assert whole.suggested["loader"]["persistent_workers"] is True
+    assert whole.finding.code == "ALL"
