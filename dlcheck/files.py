@@ -37,6 +37,9 @@ DEFAULT_EXCLUDE = (
     "__pycache__", "__pypackages__", "_build", "buck-out", "build", "dist", "node_modules", "site-packages", "venv",
 )  # fmt: skip
 
+# Below the top of a project: what was measured of it.
+RECORDS = os.path.join(".dlcheck", "measurements")
+
 ROOT_MARKS = ("pyproject.toml", "setup.py", ".git")
 
 # A search through a project stops here: a home folder under version control must not become an endless read.

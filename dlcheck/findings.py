@@ -47,6 +47,43 @@ class Fix:
 
 
 @dataclass(frozen=True, slots=True)
+class Measurement:
+    """What a record says of a finding: nine fields that reports show, and one line for people.
+
+    ``ratio`` is suggested by written, with its interval ``ci``; ``a`` and ``b`` are the figures as written
+    and as suggested, in ``unit``; all are None where nothing was timed or counted.  ``here`` says whether
+    this machine measured it, ``outdated`` whether that was under another torch or Python.
+    """
+
+    verdict: str
+    ratio: float | None
+    ci: tuple[float | None, float | None] | None
+    a: float | None
+    b: float | None
+    unit: str | None
+    evidence: str
+    date: str
+    record: str
+    text: str = ""
+    here: bool = True
+    outdated: bool = False
+
+    @property
+    def confirms(self) -> bool:
+        return self.verdict == "confirmed"
+
+    @property
+    def passes(self) -> bool:
+        """Whether it was shown, under the versions of today, that the suggestion changes nothing."""
+        return self.verdict == "refuted-no-effect" and not self.outdated
+
+    @property
+    def refutes(self) -> bool:
+        """Whether this machine, under the versions of today, has shown that the suggestion is not worth following."""
+        return self.verdict in ("refuted-no-effect", "refuted-harmful") and self.here and not self.outdated
+
+
+@dataclass(frozen=True, slots=True)
 class Finding:
     """One thing that is wrong at one place.
 
@@ -68,6 +105,7 @@ class Finding:
     statement_lines: tuple[int, int] = (0, 0)
     measure: dict[str, Any] = field(default_factory=dict)
     fingerprint: str = ""
+    measurement: Measurement | None = None
 
     @property
     def sort_key(self) -> tuple[str, int, int, int, str]:
@@ -90,12 +128,40 @@ def with_fingerprints(findings: list[Finding]) -> list[Finding]:
     A fingerprint hashes code, path, the statement's own text without whitespace, and the
     finding's number among those that are equal in all three.
     """
-    seen: dict[str, int] = {}
+    seen: dict[tuple[str, str, str], int] = {}
     done: list[Finding] = []
     for finding in sorted(findings, key=lambda item: item.sort_key):
-        squeezed = "".join(finding.statement.split())
-        same = "\0".join((finding.code, finding.place.path, squeezed))
+        same = (finding.code, finding.place.path, squeezed(finding.statement))
         seen[same] = seen.get(same, 0) + 1
-        digest = hashlib.blake2b(f"{same}\0{seen[same]}".encode("utf-8", "surrogatepass"), digest_size=16)
-        done.append(replace(finding, fingerprint=digest.hexdigest()))
+        done.append(replace(finding, fingerprint=_fingerprint(*same, seen[same])))
     return done
+
+
+def fingerprint_under(finding: Finding, path: str) -> str:
+    """The fingerprint that a finding would have if its file were called ``path``.
+
+    Its number among equals is that which its own fingerprint was made with, so that the answer is the same
+    whatever was left out of the run's findings since.
+    """
+    text = squeezed(finding.statement)
+
+    def under(path: str, number: int) -> str:
+        return _fingerprint(finding.code, path, text, number)
+
+    numbers = range(1, _MOST_EQUALS) if finding.fingerprint else ()
+    own = (number for number in numbers if under(finding.place.path, number) == finding.fingerprint)
+    return under(path, next(own, 1))
+
+
+def squeezed(statement: str) -> str:
+    """A statement's text without whitespace: what stays when only its layout changes."""
+    return "".join(statement.split())
+
+
+# More equal statements in one file are no code that anybody wrote.
+_MOST_EQUALS = 10_000
+
+
+def _fingerprint(code: str, path: str, statement: str, number: int) -> str:
+    same = "\0".join((code, path, statement))
+    return hashlib.blake2b(f"{same}\0{number}".encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()

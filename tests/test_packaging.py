@@ -152,13 +152,30 @@ def only(folder: Path, pattern: str) -> Path:
     return found
 
 
+def package_files(checkout: Path) -> set[str]:
+    """Every file of the package: modules, schemas, what the report page is made of, what runs in other interpreters."""
+    listed = git("ls-files", "-z", "dlcheck", cwd=checkout).split("\0")
+    files = {name for name in listed if name}
+    assert files >= {
+        "dlcheck/dlcheck.schema.json",
+        "dlcheck/measure/measurement.schema.json",
+        "dlcheck/measure/assets/LICENSES.txt",
+        "dlcheck/measure/assets/d3.min.js",
+        "dlcheck/measure/assets/page.css",
+        "dlcheck/measure/assets/page.js",
+        "dlcheck/measure/assets/plot.min.js",
+        "dlcheck/measure/worker/__main__.py",
+        "dlcheck/measure/shim/sitecustomize.py",
+    }
+    return files
+
+
 @pytest.mark.slow
 def test_wheel_holds_package_pages_and_marker(checkout: Path, built: Path) -> None:
     names = names_in(only(built, "*.whl"))
     pages = {f"dlcheck/rules/{page.name}" for page in (checkout / "rules").glob("*.md")}
-    modules = {path.relative_to(checkout).as_posix() for path in (checkout / "dlcheck").rglob("*.py")}
     assert pages
-    assert names >= pages | modules | {"dlcheck/py.typed"}
+    assert names >= pages | package_files(checkout) | {"dlcheck/py.typed"}
     assert {name.split("/")[0].split("-")[0] for name in names} == {"dlcheck"}
 
 
@@ -170,9 +187,10 @@ def test_wheel_from_the_tree_equals_wheel_from_the_sdist(checkout: Path, built: 
 
 
 @pytest.mark.slow
-def test_sdist_holds_tests_examples_and_licence(built: Path) -> None:
+def test_sdist_holds_package_tests_examples_and_licence(checkout: Path, built: Path) -> None:
     with tarfile.open(only(built, "*.tar.gz")) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
+    assert names >= package_files(checkout)
     assert names >= {"LICENSE", "README.md", "tests/test_packaging.py", "examples/faulty/train.py", *HOOKS}
 
 
@@ -202,6 +220,14 @@ def test_installed_wheel_lints(installed: Path, tmp_path: Path) -> None:
     program = bin_folder(installed) / "dlcheck"
     output = run(program, "--output-format", "concise", "faulty", cwd=tmp_path, status=1)
     assert re.search(r"^faulty/devices\.py:\d+:\d+:.*DLC101", output, re.MULTILINE)
+
+
+@pytest.mark.slow
+@pytest.mark.network
+def test_installed_wheel_makes_a_report_page(installed: Path, tmp_path: Path) -> None:
+    # Its environment has neither torch nor anything else than the four packages.
+    code = "from dlcheck.measure import page; print(page.render([]), [(page.ASSETS / n).stat() for n in page.SCRIPTS])"
+    assert "<h1>" in run(bin_folder(installed) / "python", "-c", code, cwd=tmp_path)
 
 
 @pytest.mark.slow

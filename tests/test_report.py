@@ -24,6 +24,7 @@ from dlcheck.findings import (
     Edit,
     Finding,
     Fix,
+    Measurement,
     Place,
     ReportError,
     with_fingerprints,
@@ -92,6 +93,22 @@ def in_notebook(**changes: Any) -> Finding:
 def unreadable() -> Finding:
     place = Place("old code.py", 3, 1, 3, 1)
     return Finding("DLC001", "unreadable-source", "error", "high", place, "Not checked: invalid syntax")
+
+
+def measured(**changes: Any) -> Measurement:
+    made = Measurement(
+        verdict="confirmed",
+        ratio=0.784,
+        ci=(0.75, 0.81),
+        a=0.351,
+        b=0.275,
+        unit="s/epoch",
+        evidence="synthetic",
+        date="2026-11-29T18:20:11Z",
+        record="2a97516c354b6884",
+        text="here on 29 Nov 2026: confirmed, saves 76 ms per epoch [64, 89] (epoch 351 -> 275 ms), synthetic workload",
+    )
+    return replace(made, **changes)
 
 
 def report(*findings: Finding, errors: tuple[ReportError, ...] = (), files: int = 3) -> Report:
@@ -211,6 +228,95 @@ Found""")
         assert 'x = "␛[2J\ufffd"; f(x)␌' in shown
         assert ": ␛[2J f(␇)" in shown
         assert "::" not in text(found, "concise").splitlines()[0]
+
+
+class TestMeasured:
+    """What a record says of a finding, in each format."""
+
+    def test_full_has_a_line_below_the_finding(self) -> None:
+        found = report(blocking(measurement=measured()))
+        assert text(found, "full").splitlines()[-6:-2] == [
+            "   = help: Pass `non_blocking=True`.",
+            "   = fix: Add `non_blocking=True` (safe)",
+            f"   = measured: {measured().text}",
+            "",
+        ]
+
+    def test_concise_says_nothing(self) -> None:
+        assert text(report(blocking(measurement=measured())), "concise") == text(report(blocking()), "concise")
+
+    def test_json_has_nine_fields(self) -> None:
+        (finding,) = json.loads(text(report(blocking(measurement=measured())), "json"))["findings"]
+        assert finding["measurement"] == {
+            "verdict": "confirmed",
+            "ratio": 0.784,
+            "ci": [0.75, 0.81],
+            "a": 0.351,
+            "b": 0.275,
+            "unit": "s/epoch",
+            "evidence": "synthetic",
+            "date": "2026-11-29T18:20:11Z",
+            "record": "2a97516c354b6884",
+        }
+
+    def test_json_without_figures(self) -> None:
+        nothing = measured(verdict="error", ratio=None, ci=None, a=None, b=None, unit=None)
+        (finding,) = json.loads(text(report(blocking(measurement=nothing)), "json"))["findings"]
+        assert [finding["measurement"][key] for key in ("ratio", "ci", "a", "b", "unit")] == [None] * 5
+
+    def test_sarif(self) -> None:
+        (result,) = sarif(report(blocking(measurement=measured())))["results"]
+        (finding,) = json.loads(text(report(blocking(measurement=measured())), "json"))["findings"]
+        assert result["properties"]["measurement"] == finding["measurement"]
+        assert "kind" not in result
+        assert result["level"] == "warning"
+        assert result["message"]["text"].endswith(f"\nmeasured: {measured().text}")
+
+    @pytest.mark.parametrize(
+        ("changes", "kind", "level"),
+        [
+            ({}, "pass", "none"),
+            ({"here": False}, "pass", "none"),
+            ({"outdated": True}, None, "warning"),
+            ({"verdict": "refuted-harmful"}, None, "warning"),
+            ({"verdict": "inconclusive"}, None, "warning"),
+        ],
+    )
+    def test_sarif_passes_what_has_no_effect(self, changes: dict[str, Any], kind: str | None, level: str) -> None:
+        told = measured(**{"verdict": "refuted-no-effect", **changes})
+        (result,) = sarif(report(blocking(measurement=told)))["results"]
+        assert (result.get("kind"), result["level"]) == (kind, level)
+
+    def test_github(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path / "summary.md"))
+        lines = text(report(blocking(measurement=measured())), "github").splitlines()
+        assert lines[0].endswith(f"%0Ameasured: {measured().text}")
+        assert f"; measured: {measured().text} |" in (tmp_path / "summary.md").read_text()
+
+    def test_gitlab_and_junit(self) -> None:
+        found = report(blocking(measurement=measured()))
+        (issue,) = json.loads(text(found, "gitlab"))
+        assert issue["description"].endswith(f"pins its batches; measured: {measured().text}")
+        assert issue["fingerprint"] == found.findings[0].fingerprint
+        case = ElementTree.fromstring(text(found, "junit"))[0][0]
+        assert (case[0].text or "").splitlines()[-1] == f"measured: {measured().text}"
+
+    def test_what_was_hidden_is_counted_unless_quiet(self) -> None:
+        found = report(blocking())
+        found.refuted, found.known = [blocking(), in_notebook()], [blocking()]
+        said = "Found 1 finding (1 warning); 1 more in the baseline; 2 more refuted by measurements on this machine."
+        for form in ("full", "concise", "github"):
+            assert said in text(found, form)
+        assert "refuted" not in render(found, "full", pages=PAGES, color=False, quiet=True)
+
+    @given(st.text())
+    def test_any_text(self, said: str) -> None:
+        found = report(blocking(measurement=measured(text=said)))
+        for form in FORMATS:
+            made = text(found, form)
+            if form in ("json", "sarif", "gitlab"):
+                json.loads(made)
+        assert not re.search("[\x00-\x09\x0b-\x1f\x7f\u202e]", text(found, "full"))
 
 
 class TestFrame:

@@ -36,6 +36,11 @@ def where(place: Place) -> str:
     return f"{printable(place.path)}:{cell}{place.line}:{place.column}"
 
 
+def measured(finding: Finding) -> str:
+    """``measured: here on 29 Nov 2026: confirmed, ...``; nothing where no record speaks of the finding."""
+    return f"measured: {finding.measurement.text}" if finding.measurement else ""
+
+
 def error_line(error: ReportError) -> str:
     at = printable(error.path) + (f":{error.line}" if error.line else "")
     message = "\n".join(map(printable, error.message.split("\n")))
@@ -59,6 +64,7 @@ def counts(findings: Iterable[Finding]) -> dict[str, int]:
 def summary(report: Report) -> str:
     """The line that ends a report for people."""
     known = f"; {len(report.known)} more in the baseline" if report.known else ""
+    known += f"; {len(report.refuted)} more refuted by measurements on this machine" if report.refuted else ""
     if not report.findings:
         return f"No findings in {_number(report.files, 'file')}{known}."
     parts = [_number(count, severity) for severity, count in counts(report.findings).items() if count]

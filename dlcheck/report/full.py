@@ -55,6 +55,8 @@ def _finding(finding: Finding, report: Report, brush: Brush) -> list[str]:
     notes = {"help": finding.help}
     if finding.fix:
         notes["fix"] = f"{finding.fix.message} ({finding.fix.applicability})"
+    if finding.measurement:
+        notes["measured"] = finding.measurement.text
     lines += (
         f"{margin} {brush(BLUE, '=')} {brush(BOLD, name)}: {printable(text)}" for name, text in notes.items() if text
     )

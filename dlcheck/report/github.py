@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from dlcheck.findings import Finding, Severity
-from dlcheck.report.common import error_line, from_root, ranked, summary, where
+from dlcheck.report.common import error_line, from_root, measured, ranked, summary, where
 from dlcheck.report.concise import concise_lines
 
 if TYPE_CHECKING:
@@ -54,6 +54,8 @@ def _command(finding: Finding) -> str:
         message = f"cell {place.cell}, line {place.line}: {message}"
     if finding.help:
         message += f"\n{finding.help}"
+    if finding.measurement:
+        message += f"\n{measured(finding)}"
     named = ",".join(f"{key}={_escape_property(value)}" for key, value in properties.items())
     return f"::{_COMMAND[finding.severity]} {named}::{_escape(message)}"
 
@@ -95,7 +97,8 @@ def step_summary(report: Report) -> str:
 
 
 def _row(finding: Finding) -> str:
-    cells = (finding.severity, f"{finding.code} {finding.rule}", where(finding.place), finding.message)
+    said = "; ".join(filter(None, (finding.message, measured(finding))))
+    cells = (finding.severity, f"{finding.code} {finding.rule}", where(finding.place), said)
     return f"| {' | '.join(map(_cell, cells))} |"
 
 

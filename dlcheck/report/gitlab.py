@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from dlcheck.findings import Finding, Severity
-from dlcheck.report.common import from_root
+from dlcheck.report.common import from_root, measured
 
 if TYPE_CHECKING:
     from dlcheck.engine import Report
@@ -25,10 +25,11 @@ def render(report: Report, *, pages: Mapping[str, Page], color: bool) -> str:
 def _issue(finding: Finding, seen: set[str]) -> dict[str, Any]:
     place = finding.place
     cell = "" if place.cell is None else f"cell {place.cell}, line {place.line}: "
+    said = "; ".join(filter(None, (finding.message, measured(finding))))
     # A cell's line is no line of the notebook's file.
     begin, end = (place.line, place.end_line) if place.cell is None else (1, 1)
     return {
-        "description": f"{finding.code} {cell}{finding.message}",
+        "description": f"{finding.code} {cell}{said}",
         "check_name": finding.code,
         "fingerprint": _unique(finding.fingerprint, seen),
         "severity": _SEVERITY[finding.severity],

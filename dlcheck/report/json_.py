@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from dlcheck import __version__
-from dlcheck.findings import Edit, Finding, Place
+from dlcheck.findings import Edit, Finding, Measurement, Place
 from dlcheck.report.common import counts
 
 if TYPE_CHECKING:
@@ -51,7 +51,22 @@ def _finding(finding: Finding) -> dict[str, Any]:
             "edits": [_edit(edit) for edit in fix.edits],
         },
         "fingerprint": finding.fingerprint,
-        "measurement": None,
+        "measurement": finding.measurement and measurement(finding.measurement),
+    }
+
+
+def measurement(found: Measurement) -> dict[str, Any]:
+    """The nine fields of a measurement, which SARIF shows as well."""
+    return {
+        "verdict": found.verdict,
+        "ratio": found.ratio,
+        "ci": found.ci and list(found.ci),
+        "a": found.a,
+        "b": found.b,
+        "unit": found.unit,
+        "evidence": found.evidence,
+        "date": found.date,
+        "record": found.record,
     }
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
 from dlcheck.findings import Finding
-from dlcheck.report.common import where
+from dlcheck.report.common import measured, where
 
 if TYPE_CHECKING:
     from dlcheck.engine import Report
@@ -46,7 +46,8 @@ def _suite(root: ElementTree.Element, path: str, findings: list[Finding]) -> Non
         name = f"{finding.code} {finding.rule} {where(place)}"
         case = _element(suite, "testcase", name=name, classname=path, file=path, line=place.line, column=place.column)
         failure = _element(case, "failure", type=f"{finding.severity} {finding.code}", message=finding.message)
-        failure.text = _clean("\n".join(filter(None, (f"{where(place)}: {finding.message}", finding.help))))
+        lines = (f"{where(place)}: {finding.message}", finding.help, measured(finding))
+        failure.text = _clean("\n".join(filter(None, lines)))
 
 
 def _element(parent: ElementTree.Element | None, tag: str, **attributes: str | int) -> ElementTree.Element:

@@ -10,7 +10,8 @@ from urllib.parse import quote
 
 from dlcheck import __version__
 from dlcheck.findings import Confidence, Edit, Finding, Place, ReportError, Severity
-from dlcheck.report.common import from_root, ranked
+from dlcheck.report.common import from_root, measured, ranked
+from dlcheck.report.json_ import measurement
 from dlcheck.report.linehash import line_hashes
 from dlcheck.source import Source
 
@@ -132,6 +133,11 @@ def _result(finding: Finding, rule: int, hashes: _LineHashes) -> dict[str, Any]:
         "partialFingerprints": {name: value for name, value in prints.items() if value},
         "properties": {"confidence": finding.confidence},
     }
+    if finding.measurement:
+        result["properties"]["measurement"] = measurement(finding.measurement)
+        if finding.measurement.passes:
+            # A result of another kind than "fail" has no level.
+            result |= {"kind": "pass", "level": "none"}
     if finding.related:
         result["relatedLocations"] = [
             {"id": number, **_location(near), "message": {"text": near.message or "related"}}
@@ -152,6 +158,8 @@ def _message(finding: Finding) -> str:
         text = f"Cell {finding.place.cell}, line {finding.place.line}: {text}"
     if finding.help:
         text += f"\n{finding.help}"
+    if finding.measurement:
+        text += f"\n{measured(finding)}"
     # `[x](1)` would be a link to a related place.
     return re.sub(r"\[(?=[^\[\]]*\]\()", r"\\[", text)
 
