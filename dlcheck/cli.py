@@ -11,11 +11,22 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from dlcheck import __version__, files, pages
-from dlcheck.config import FAIL_ON, KEYS, OUTPUT_FORMATS, Config, ConfigError, common_folder, load, suggestion
-from dlcheck.findings import CONFIDENCES, ReportError
+from dlcheck.config import (
+    FAIL_ON,
+    KEYS,
+    OUTPUT_FORMATS,
+    PRE_COMMIT,
+    Config,
+    ConfigError,
+    common_folder,
+    load,
+    suggestion,
+)
+from dlcheck.findings import CONFIDENCES, Finding, ReportError
 
 if TYPE_CHECKING:
     from dlcheck.engine import Report
+    from dlcheck.measure.command import Listener
     from dlcheck.pages import Page
 
 FORMAT_VARIABLE = "DLCHECK_OUTPUT_FORMAT"
@@ -177,7 +188,7 @@ _CONFIGURING = (
     click.option("--target-torch", metavar="VERSION", help="The version of torch that the code is for."),
     click.option("--target-python", metavar="VERSION", help="The version of Python that the code is for."),
     click.option("--baseline", metavar="FILE", help="Known findings, which are not reported."),
-    click.option("--isolated", is_flag=True, help="Ignore configuration files and their baseline."),
+    click.option("--isolated", is_flag=True, help="Ignore configuration files, their baseline, and measurements."),
     click.option(
         "--allow-extra-rules",
         is_flag=True,
@@ -189,6 +200,35 @@ _CONFIGURING = (
 def configuring(command: Command) -> Command:
     """The options that stand for keys of the configuration."""
     for option in reversed(_CONFIGURING):
+        command = option(command)
+    return command
+
+
+_SECONDS = click.FloatRange(min=1)
+_MEASURING = (
+    click.option("--run", metavar="COMMAND", help="Measure in this program, such as `python train.py --epochs 1`."),
+    click.option("--extract", is_flag=True, help="Stop that program at the loader: measure the loader alone."),
+    click.option("--factory", metavar="MODULE:FUNCTION", help="Measure the dataset that this returns."),
+    click.option("--python", metavar="PATH", help="The interpreter of the project, which has torch."),
+    click.option("--budget", type=_SECONDS, default=60.0, metavar="SECONDS", help="For each finding.  [60]"),
+    click.option("--total", type=_SECONDS, default=600.0, metavar="SECONDS", help="For all findings.  [600]"),
+    click.option("--quick", is_flag=True, help="Four rounds, whatever they say."),
+    click.option(
+        "--audit",
+        type=click.Choice(("log", "deny")),
+        default="log",
+        help="Whether files that the program writes are put back afterwards, or not written at all.  [log]",
+    ),
+    click.option("--report", type=click.Path(readable=False), help="Write a page with all figures to a file."),
+    click.option("--progress", type=click.Choice(("auto", "lines", "json", "none")), default="auto", help="[auto]"),
+    click.option("--no-records", is_flag=True, help="Keep nothing in `.dlcheck/measurements`."),
+    click.option("--seed", type=int, default=0, help="Of the order in which things are measured.  [0]"),
+)
+
+
+def measuring(command: Command) -> Command:
+    """The options of measuring."""
+    for option in reversed(_MEASURING):
         command = option(command)
     return command
 
@@ -229,25 +269,45 @@ def _load_extra_rules(config: Config) -> list[ReportError]:
 # check
 
 
+_REPORTING = (
+    click.option("--fail-on", type=click.Choice(FAIL_ON), help="Exit with 1 from this severity on.  [warning]"),
+    click.option("--output-format", type=click.Choice(OUTPUT_FORMATS), help="[full]"),
+    click.option("--output-file", type=click.Path(readable=False), help="Write the report to a file."),
+    click.option("--statistics", is_flag=True, help="Count the findings of each rule."),
+    click.option("--hide-refuted", is_flag=True, help="Leave out findings that measuring on this machine has refuted."),
+    click.option(
+        "--fail-on-confirmed",
+        is_flag=True,
+        help="Of the findings that --fail-on names, let only those count that a measurement has confirmed.",
+    ),
+    click.option("--exit-zero", is_flag=True, help="Exit with 0 whatever is found."),
+    click.option("--color", type=click.Choice(("auto", "always", "never")), default="auto", help="[auto]"),
+    click.option("--no-cache", is_flag=True, help="Neither read nor write the cache."),
+    click.option("-q", "--quiet", is_flag=True, help="Print findings only."),
+    click.option("-v", "--verbose", is_flag=True, help="Say what is read, and what is left out."),
+)
+
+
+def reporting(command: Command) -> Command:
+    """The options that say how a report is given, and when it fails."""
+    for option in reversed(_REPORTING):
+        command = option(command)
+    return command
+
+
 @cli.command()
 @click.argument("paths", nargs=-1, type=click.Path(readable=False))
 @configuring
-@click.option("--fail-on", type=click.Choice(FAIL_ON), help="Exit with 1 from this severity on.  [warning]")
-@click.option("--output-format", type=click.Choice(OUTPUT_FORMATS), help="[full]")
-@click.option("--output-file", type=click.Path(readable=False), help="Write the report to a file.")
+@reporting
 @click.option("--update-baseline", is_flag=True, help="Write the findings of this run to the baseline.")
 @click.option("--prune-baseline", is_flag=True, help="Take out of the baseline what is found no more.")
 @click.option(
     "--error-stale-baseline", is_flag=True, help="Exit with 1 where the baseline holds what is found no more."
 )
 @click.option("--stdin-filename", metavar="PATH", help="The file that standard input (`-`) stands for.")
-@click.option("--statistics", is_flag=True, help="Count the findings of each rule.")
 @click.option("--show-files", is_flag=True, help="List the files that would be checked.")
-@click.option("--exit-zero", is_flag=True, help="Exit with 0 whatever is found.")
-@click.option("--color", type=click.Choice(("auto", "always", "never")), default="auto", help="[auto]")
-@click.option("--no-cache", is_flag=True, help="Neither read nor write the cache.")
-@click.option("-q", "--quiet", is_flag=True, help="Print findings only.")
-@click.option("-v", "--verbose", is_flag=True, help="Say what is read, and what is left out.")
+@click.option("--measure", is_flag=True, help="Measure what is found, as `dlcheck measure` does.")
+@measuring
 def check(paths: tuple[str, ...], **options: Any) -> int:
     """Check files and folders; `-` reads standard input.
 
@@ -256,22 +316,143 @@ def check(paths: tuple[str, ...], **options: Any) -> int:
     """
     stdin, paths = _stdin(paths, options["stdin_filename"])
     named = [stdin[0] if path == "-" and stdin and stdin[0] != "-" else path for path in paths]
+    if options["fail_on_confirmed"] and options["isolated"]:
+        raise click.UsageError("--fail-on-confirmed needs the measurements that --isolated ignores")
+    _only_with_measure(options)
     config = _load(named, options)
     if options["show_files"]:
         return _show_files(paths, config)
     report = _run(paths, config, stdin, options)
+    if options["measure"]:
+        _measure(report, named, options)
+    return _finish(report, config, options)
+
+
+def _only_with_measure(options: Mapping[str, Any]) -> None:
+    given = [name for name in ("run", "extract", "factory", "python", "report", "quick") if options[name]]
+    if given and not options["measure"]:
+        raise click.UsageError(f"--{given[0]} goes with --measure")
+
+
+def _finish(report: Report, config: Config, options: Mapping[str, Any]) -> int:
+    """Print the report; the exit status."""
+    if options["hide_refuted"]:
+        _hide_refuted(report)
     config_file = files.shown(config.file) if config.file else "none"
     if options["verbose"]:
         complain(f"configuration: {config_file}; {report.files} files; {len(report.known)} findings in the baseline")
+    for line in report.warnings:
+        complain(f"warning: {line}")
     _write(report, config, options)
     if report.errors:
         return 2
-    if report.stale and options["error_stale_baseline"]:
+    if report.stale and options.get("error_stale_baseline"):
         complain(f"error: {_count(len(report.stale), 'finding')} of the baseline no longer there: --prune-baseline")
         return 1
     from dlcheck.engine import exceeds
 
-    return int(exceeds(report.findings, config) and not options["exit_zero"])
+    if options["fail_on_confirmed"] and exceeds(report.findings, config) and not any(map(_measured, report.findings)):
+        # Else a folder that nobody committed would look like a success.
+        complain("warning: --fail-on-confirmed: no measurement speaks of any finding")
+    failed = exceeds(report.findings, config, confirmed=options["fail_on_confirmed"])
+    return int(failed and not options["exit_zero"])
+
+
+# measure
+
+
+@cli.command()
+@click.argument("paths", nargs=-1, type=click.Path(readable=False))
+@configuring
+@reporting
+@measuring
+def measure(paths: tuple[str, ...], **options: Any) -> int:
+    """Confirm each finding by running it: as it is written, against what is suggested.
+
+    Without --run or --factory a stand-in is measured, which shows what a fault costs and not what it
+    costs you.  Only --run runs your program: it is stopped before it saves anything.
+    """
+    off = {"update_baseline": False, "prune_baseline": False, "error_stale_baseline": False, "measure": True}
+    options = {**options, **off}
+    paths = paths or (".",)
+    config = _load(paths, options)
+    report = _run(paths, config, None, options)
+    _measure(report, paths, options)
+    return _finish(report, config, options)
+
+
+def _measure(report: Report, paths: Sequence[str], options: Mapping[str, Any]) -> None:
+    """Measure the findings of a report, and let them say what came out."""
+    from dlcheck.measure import command
+    from dlcheck.measure.recording import Settings
+    from dlcheck.measure.session import Unusable
+
+    _refuse_to_measure(options)
+    names = ("python", "run", "extract", "factory", "quick", "audit", "seed")
+    settings = Settings(
+        root=os.path.abspath(common_folder(paths)),
+        budget_s=options["budget"],
+        total_s=options["total"],
+        **{name: options[name] for name in names},
+    )
+    if settings.run:
+        policy = {"log": "what it writes is listed and put back", "deny": "it may not write"}[settings.audit]
+        complain(f"runs `{settings.run}` up to its loader and some batches; {policy}")
+    listener = _listener(options)
+    try:
+        found = command.measure(report.findings, settings, listener, keep=not options["no_records"])
+    except Unusable as error:
+        raise Fault(str(error)) from None
+    report.findings = command.attached(report.findings, found)
+    report.warnings += found.problems
+    if options["report"]:
+        try:
+            command.write_page(options["report"], found)
+        except OSError as error:
+            raise Fault(f"{options['report']}: {error.strerror or error}") from None
+    if found.interrupted:
+        complain("interrupted: what was measured until then is kept")
+
+
+def _refuse_to_measure(options: Mapping[str, Any]) -> None:
+    if os.environ.get(PRE_COMMIT):
+        raise Fault("nothing is measured under pre-commit: a hook must not run your program")
+    if options["run"] and options["factory"]:
+        raise click.UsageError("--run and --factory are two ways to get at the loader: give one")
+    if options["extract"] and not options["run"]:
+        raise click.UsageError("--extract goes with --run")
+
+
+def _listener(options: Mapping[str, Any]) -> Listener:
+    """Progress on standard error: one line that changes where that is a terminal, else a line each time."""
+    from dlcheck.measure import progress
+    from dlcheck.measure.command import Listener
+
+    form = options["progress"]
+    if options["quiet"] or form == "none":
+        return Listener(lambda step: None, lambda record: None)
+    if form == "json":
+        return Listener(
+            lambda step: _tell(progress.line_of_json(step)), lambda record: _tell(progress.record_as_json(record))
+        )
+    if form == "lines" or not sys.stderr.isatty():
+        return Listener(lambda step: _tell(progress.text(step)), lambda record: None)
+    import shutil
+
+    width = shutil.get_terminal_size().columns
+    clear = "\r\x1b[K"
+    return Listener(
+        lambda step: _tell(clear + progress.bar(step, width), end=""),
+        lambda record: _tell(clear + progress.record_as_text(record)),
+    )
+
+
+def _tell(text: str, *, end: str = "\n") -> None:
+    sys.stderr.write(text + end)
+    sys.stderr.flush()
+
+
+# Parts of a run
 
 
 def _stdin(paths: tuple[str, ...], name: str | None) -> tuple[tuple[str, bytes] | None, tuple[str, ...]]:
@@ -293,7 +474,7 @@ def _run(paths: Sequence[str], config: Config, stdin: tuple[str, bytes] | None, 
 
     # Syntax trees hold no cycles: the collector would walk millions of nodes and free none.
     gc.disable()
-    report = engine.check(paths, config, stdin=stdin)
+    report = engine.check(paths, config, stdin=stdin, with_subjects=options["measure"])
     wanted = options["update_baseline"] or options["prune_baseline"] or options["error_stale_baseline"]
     if config.baseline is not None:
         _apply_baseline(report, config.baseline, options)
@@ -320,6 +501,18 @@ def _apply_baseline(report: Report, file: str, options: Mapping[str, Any]) -> No
         report.errors.append(ReportError(error.path, 0, error.message))
     else:
         report.findings, report.known, report.stale = split.new, split.known, split.stale
+
+
+def _measured(finding: Finding) -> bool:
+    return finding.measurement is not None
+
+
+def _hide_refuted(report: Report) -> None:
+    shown: list[Finding] = []
+    for finding in report.findings:
+        refuted = finding.measurement is not None and finding.measurement.refutes
+        (report.refuted if refuted else shown).append(finding)
+    report.findings = shown
 
 
 def _show_files(paths: Sequence[str], config: Config) -> int:

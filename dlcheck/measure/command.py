@@ -1,0 +1,107 @@
+"""What `dlcheck measure` does with the findings of a run: measures them, project by project, and keeps the records."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from dlcheck import files
+from dlcheck.findings import Finding
+from dlcheck.measure import page, progress, store
+from dlcheck.measure.record import Record
+from dlcheck.measure.recording import Settings
+from dlcheck.measure.session import Session, Step
+
+Tell = Callable[[str], None]
+
+
+@dataclass
+class Listener:
+    """Where progress goes: ``step`` while something is measured, ``line`` for what stays."""
+
+    step: Callable[[Step], None]
+    done: Callable[[Record], None]
+
+
+@dataclass
+class Measurements:
+    """What came of it; ``problems`` are lines about records that could not be kept."""
+
+    records: list[Record] = field(default_factory=list)
+    together: Record | None = None  # all suggestions of the loader that gains most by them
+    problems: list[str] = field(default_factory=list)
+    interrupted: bool = False
+
+
+def measure(findings: Sequence[Finding], settings: Settings, listener: Listener, *, keep: bool) -> Measurements:
+    """Measure findings; each record is kept as soon as it is there, so that an interruption loses none.
+
+    Raises Unusable where nothing can be run at all.
+    """
+    found = Measurements()
+    start = time.monotonic()
+    for root, group in _by_root(findings, settings.root).items():
+        left = settings.total_s - (time.monotonic() - start)
+        session = Session(replace(settings, root=root, total_s=max(0.0, left)), listener.step)
+        for record in _until_interrupted(session.measure(group), session):
+            found.records.append(record)
+            listener.done(record)
+            if keep:
+                _keep(record, root, found)
+        found.together = found.together or session.together
+        if session.interrupted:
+            found.interrupted = True
+            break
+    return found
+
+
+def _until_interrupted(records: Iterator[Record], session: Session) -> Iterator[Record]:
+    try:
+        yield from records
+    except KeyboardInterrupt:
+        session.interrupted = True
+
+
+def _by_root(findings: Sequence[Finding], top: str) -> dict[str, list[Finding]]:
+    roots: dict[str, list[Finding]] = {}
+    for finding in findings:
+        folder = os.path.dirname(os.path.abspath(finding.place.path))
+        roots.setdefault(files.root_of(folder) or top, []).append(finding)
+    return roots
+
+
+def _keep(record: Record, root: str, found: Measurements) -> None:
+    if record.verdict == "not-measurable-here":
+        return  # it says nothing about the finding
+    try:
+        store.save(root, record)
+    except OSError as error:
+        where = os.path.join(root, files.RECORDS)
+        line = f"{files.shown(where)}: the measurement is not kept: {error.strerror or error}"
+        if line not in found.problems:
+            found.problems.append(line)
+
+
+def attached(findings: Sequence[Finding], found: Measurements) -> list[Finding]:
+    """The findings with what was just measured of them, whether it was kept or not."""
+    by_key = {record.fingerprint: record for record in found.records}
+
+    def with_record(finding: Finding) -> Finding:
+        folder = os.path.dirname(os.path.abspath(finding.place.path))
+        record = by_key.get(store.key(finding, files.root_of(folder) or os.getcwd()))
+        if record is None:
+            return finding
+        return replace(finding, measurement=store.Stored(record, "", here=True, outdated=False).measurement)
+
+    return [with_record(finding) for finding in findings]
+
+
+def write_page(file: str, found: Measurements) -> None:
+    """The page of a run's records; raises OSError."""
+    with open(file, "w", encoding="utf-8", errors="backslashreplace", newline="\n") as stream:
+        stream.write(page.render(found.records, end_to_end=found.together))
+
+
+__all__ = ["Listener", "Measurements", "attached", "measure", "progress", "write_page"]

@@ -1,0 +1,525 @@
+"""From a finding to arms: what is written, what is suggested, what is timed of both, and what that needs.
+
+One function a rule says it; everything else here is shared.  A rule's page names the same experiment.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from dlcheck.findings import Finding
+from dlcheck.measure.record import Evidence, Experiment, Fact, Metric
+from dlcheck.measure.statistics import BLOCKS
+
+PER_EPOCH = Metric("epoch", "s/epoch", "additive")
+EPOCH = Metric("epoch", "s/epoch", "ratio")
+STEP = Metric("step", "s/step", "ratio")
+ADDED = Metric("memory that the workers add", "bytes", "memory")
+IN_FLIGHT = Metric("shared memory in flight", "bytes", "memory")
+
+SHAPE = (3, 64, 64)
+ROWS = 50_000
+STRINGS = 300_000
+BLOCK_MB = 128
+
+
+@dataclass(frozen=True)
+class Template:
+    """What a rule asks for.
+
+    ``written`` and ``suggested`` are what the arms' configs have besides the workload's; ``block`` is
+    the worker's name of what is timed.  ``parallel``: the answer depends on how many cores are free.
+    ``cost_decides``: a stand-in whose samples cost nothing would turn the answer round.
+    ``dataset`` is the stand-in's; ``extract``: whether the arms can be built of the user's own loader;
+    ``same_batches``: whether both arms must give the same; ``in_vivo``: whether they can take turns in
+    feeding the program's own loop; ``device``: the worker's name of an experiment with a CUDA device, whose
+    arms are its own.
+    """
+
+    experiment: Experiment
+    metric: Metric
+    block: str
+    written: Mapping[str, Any] = field(default_factory=dict)
+    suggested: Mapping[str, Any] = field(default_factory=dict)
+    controls: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    dataset: Mapping[str, Any] = field(default_factory=lambda: {"kind": "shaped", "shape": SHAPE})
+    sized: str = ""
+    blocks: int | None = None
+    parallel: bool = False
+    cost_decides: bool = False
+    extract: bool = True
+    same_batches: bool = True
+    in_vivo: bool = False
+    device: str = ""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What is known of the loader that a finding is about, as the model described it, or as it was when it ran."""
+
+    finding: Finding
+    described: Mapping[str, Any]
+    live: Mapping[str, Any] = field(default_factory=dict)  # its options in the running program
+    cores: float = 1
+    start_method: str = ""  # of the interpreter that runs it
+
+    def option(self, name: str, default: Any) -> Any:
+        return self.fact(name, default).value
+
+    def fact(self, name: str, default: Any) -> Fact:
+        """The value of a loader's option, and where it is known from."""
+        if self.live.get(name) is not None:
+            return Fact(self.live[name], "measured")
+        options: Mapping[str, Any] = self.described.get("options", {})
+        if options.get(name) is not None:
+            return Fact(options[name], "static")
+        # Of several known values the largest is what the fault is about: workers rather than none.
+        candidates = [one for one in self.described.get("candidates", {}).get(name, ()) if isinstance(one, (int, str))]
+        if candidates:
+            return Fact(max(candidates, key=lambda one: (isinstance(one, int), one)), "static")
+        return Fact(default, "default")
+
+    @property
+    def workers(self) -> int:
+        """Of a finding about workers: as written, else two."""
+        return max(1, int(self.option("num_workers", 2)))
+
+    @property
+    def context(self) -> str:
+        """The start method that is written, or in force."""
+        written = self.option("multiprocessing_context", None)
+        return written if isinstance(written, str) else self.start_method
+
+    @property
+    def is_live(self) -> bool:
+        return bool(self.live)
+
+
+def _workers(subject: Subject, **others: Any) -> dict[str, Any]:
+    return {"num_workers": subject.workers, **others}
+
+
+def missing_persistent_workers(subject: Subject) -> Template:
+    return Template(
+        "epoch",
+        PER_EPOCH,
+        "epoch",
+        {"loader": _workers(subject, persistent_workers=False)},
+        {"loader": _workers(subject, persistent_workers=True)},
+        sized="epochs",
+    )
+
+
+def loader_rebuilt_in_loop(subject: Subject) -> Template:
+    workers = int(subject.option("num_workers", 2))
+    keep = {"num_workers": workers, **({"persistent_workers": True} if workers else {})}
+    return Template(
+        "epoch",
+        PER_EPOCH,
+        "epoch",
+        {"loader": {"num_workers": workers, "persistent_workers": False}, "rebuild": True},
+        {"loader": keep},
+        sized="epochs",
+    )
+
+
+def next_iter_in_loop(subject: Subject) -> Template:
+    return Template(
+        "steady",
+        STEP,
+        "new-iterator",
+        {"loader": {"num_workers": int(subject.option("num_workers", 2))}},
+        {"loader": {"num_workers": int(subject.option("num_workers", 2))}, "block": "one-iterator"},
+        sized="batches",
+    )
+
+
+def synchronous_loading(subject: Subject) -> Template:
+    suggested = max(1, int(subject.cores))
+    return Template(
+        "steady",
+        STEP,
+        "steady",
+        {"loader": {"num_workers": 0}},
+        {"loader": {"num_workers": suggested}},
+        {"one thread": {"loader": {"num_workers": 0}, "threads": 1}},
+        sized="batches",
+        parallel=True,
+        cost_decides=True,
+        in_vivo=True,
+    )
+
+
+def too_many_workers(subject: Subject) -> Template:
+    return Template(
+        "steady",
+        STEP,
+        "steady",
+        {"loader": _workers(subject)},
+        {"loader": {"num_workers": max(1, int(subject.cores))}},
+        sized="batches",
+        parallel=True,
+        cost_decides=True,
+        in_vivo=True,
+    )
+
+
+def workers_for_in_memory_data(subject: Subject) -> Template:
+    return Template(
+        "epoch",
+        EPOCH,
+        "epoch",
+        {"loader": _workers(subject)},
+        {"loader": {"num_workers": 0}},
+        dataset={"kind": "tensors"},
+    )
+
+
+def pin_memory_no_effect(subject: Subject) -> Template:
+    workers = int(subject.option("num_workers", 0))
+    return Template(
+        "epoch",
+        EPOCH,
+        "epoch",
+        {"loader": {"num_workers": workers, "pin_memory": True}},
+        {"loader": {"num_workers": workers, "pin_memory": False}},
+        sized="epochs",
+    )
+
+
+def cv2_threads_in_workers(subject: Subject) -> Template:
+    return Template(
+        "steady",
+        STEP,
+        "steady",
+        {"loader": _workers(subject)},
+        {"loader": _workers(subject), "cv2_threads": 0},
+        sized="batches",
+        parallel=True,
+        cost_decides=True,
+    )
+
+
+def per_item_tensor_fetch(subject: Subject) -> Template:
+    return Template(
+        "epoch",
+        EPOCH,
+        "epoch",
+        {"loader": {"num_workers": 0, "shuffle": True}},
+        {"loader": {"num_workers": 0, "indexed": "batches"}},
+        dataset={"kind": "rows", "size": ROWS},
+        extract=False,
+    )
+
+
+def tensors_of_arrays(subject: Subject) -> Template:
+    return _samples({"kind": "row-lists"}, {"kind": "stacked-rows"})
+
+
+def python_list_sample(subject: Subject) -> Template:
+    return _samples({"kind": "number-lists"}, {"kind": "number-tensors"})
+
+
+def view_ships_whole_storage(subject: Subject) -> Template:
+    written, suggested = {"kind": "views"}, {"kind": "views", "cloned": True}
+    return Template(
+        "epoch",
+        EPOCH,
+        "epoch",
+        {"loader": _workers(subject, batch_size=None), "dataset": written},
+        {"loader": _workers(subject, batch_size=None), "dataset": suggested},
+        dataset=written,
+        extract=False,
+    )
+
+
+def _samples(written: Mapping[str, Any], suggested: Mapping[str, Any]) -> Template:
+    """Two ways to make the same samples, in the process that asks for them."""
+    return Template(
+        "epoch",
+        EPOCH,
+        "epoch",
+        {"loader": {"num_workers": 0}, "dataset": written},
+        {"loader": {"num_workers": 0}, "dataset": suggested},
+        dataset=written,
+        sized="epochs",
+        extract=False,
+        same_batches=False,
+    )
+
+
+def cow_growth(subject: Subject) -> Template:
+    """Reference counts make each worker copy the pages that it reads: only where they share them at first."""
+    return _memory(subject, "fork", {"kind": "strings", "size": STRINGS}, {"kind": "packed-strings", "size": STRINGS})
+
+
+def spawn_copies_dataset(subject: Subject) -> Template:
+    method = subject.context if subject.context in ("spawn", "forkserver") else "spawn"
+    return _memory(
+        subject,
+        method,
+        {"kind": "block", "megabytes": BLOCK_MB},
+        {"kind": "block", "megabytes": BLOCK_MB, "shared": True},
+    )
+
+
+def eager_dataset_loading(subject: Subject) -> Template:
+    """As written under the start method in force; a dataset that reads an item when it is asked holds nothing."""
+    return _memory(
+        subject, subject.context or "fork", {"kind": "block", "megabytes": BLOCK_MB}, {"kind": "block", "megabytes": 1}
+    )
+
+
+def _memory(subject: Subject, method: str, written: Mapping[str, Any], suggested: Mapping[str, Any]) -> Template:
+    # Random access in large batches gets to every page soon.
+    options = {"num_workers": subject.workers, "multiprocessing_context": method, "batch_size": 512, "shuffle": True}
+    return Template(
+        "memory",
+        ADDED,
+        "memory",
+        {"loader": options, "dataset": written},
+        {"loader": options, "dataset": suggested},
+        dataset=written,
+        blocks=1,
+        extract=False,
+    )
+
+
+def cycle_over_loader(subject: Subject) -> Template:
+    return _kept_batches(subject)
+
+
+def hoarded_worker_tensors(subject: Subject) -> Template:
+    return _kept_batches(subject)
+
+
+def _kept_batches(subject: Subject) -> Template:
+    """What is kept of every batch stays in memory; what is let go does not."""
+    workers = int(subject.option("num_workers", 0))
+    return Template(
+        "memory",
+        Metric("memory that an epoch adds", "bytes", "memory"),
+        "memory",
+        {"loader": {"num_workers": workers}, "keep": True},
+        {"loader": {"num_workers": workers}},
+        blocks=1,
+    )
+
+
+def excessive_prefetch(subject: Subject) -> Template:
+    return Template(
+        "memory",
+        IN_FLIGHT,
+        "in-flight",
+        {"loader": _workers(subject, prefetch_factor=int(subject.option("prefetch_factor", 16)))},
+        {"loader": _workers(subject, prefetch_factor=2)},
+        blocks=1,
+    )
+
+
+# With a device
+
+
+def _transfer(written: Mapping[str, Any], suggested: Mapping[str, Any], **how: Any) -> Template:
+    return Template("transfer", STEP, "", written, suggested, device="transfer", extract=False, **how)
+
+
+PINNED = {"pinned": True}
+NON_BLOCKING = {"non_blocking": True}
+
+
+def blocking_transfer(subject: Subject) -> Template:
+    """How long the step computes decides it: a copy hides behind a long one, and gains nothing before it."""
+    written, suggested = PINNED, {**PINNED, **NON_BLOCKING, "patch": "non_blocking"}
+    return _transfer(written, suggested, cost_decides=True, in_vivo=True)
+
+
+def non_blocking_without_pin(subject: Subject) -> Template:
+    suggested = {**PINNED, **NON_BLOCKING, "loader": {"pin_memory": True}}
+    return _transfer(NON_BLOCKING, suggested, cost_decides=True, in_vivo=True)
+
+
+def missing_pin_memory(subject: Subject) -> Template:
+    return _transfer({}, {**PINNED, "loader": {"pin_memory": True}}, cost_decides=True, in_vivo=True)
+
+
+def inline_pin_memory(subject: Subject) -> Template:
+    return _transfer({"pin_and_copy": True, **NON_BLOCKING}, {})
+
+
+def host_tensor_then_move(subject: Subject) -> Template:
+    metric = Metric("call", "s/call", "ratio")
+    return Template("transfer", metric, "", {}, {"on_device": True}, device="making", extract=False)
+
+
+def sync_every_step(subject: Subject) -> Template:
+    """A step that launches little has little to lose."""
+    return Template(
+        "sync",
+        STEP,
+        "",
+        {"sync": "item", "every": 1},
+        {"sync": "item", "every": 50, "patch": "stale_item"},
+        device="sync",
+        extract=False,
+        cost_decides=True,
+        in_vivo=True,
+    )
+
+
+def stall_call_in_loop(subject: Subject) -> Template:
+    return Template("sync", STEP, "", {"empty_cache": True}, {}, device="empty-cache", extract=False)
+
+
+PLANS: dict[str, Callable[[Subject], Template]] = {
+    "DLC101": blocking_transfer,
+    "DLC102": non_blocking_without_pin,
+    "DLC103": missing_pin_memory,
+    "DLC104": inline_pin_memory,
+    "DLC108": pin_memory_no_effect,
+    "DLC201": synchronous_loading,
+    "DLC202": missing_persistent_workers,
+    "DLC204": workers_for_in_memory_data,
+    "DLC205": too_many_workers,
+    "DLC206": loader_rebuilt_in_loop,
+    "DLC207": next_iter_in_loop,
+    "DLC208": cycle_over_loader,
+    "DLC210": excessive_prefetch,
+    "DLC211": cv2_threads_in_workers,
+    "DLC215": hoarded_worker_tensors,
+    "DLC301": eager_dataset_loading,
+    "DLC302": cow_growth,
+    "DLC303": spawn_copies_dataset,
+    "DLC309": python_list_sample,
+    "DLC310": tensors_of_arrays,
+    "DLC311": per_item_tensor_fetch,
+    "DLC312": view_ships_whole_storage,
+    "DLC111": host_tensor_then_move,
+    "DLC501": sync_every_step,
+    "DLC502": stall_call_in_loop,
+    "DLC702": blocking_transfer,
+}
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is asked of the user's own dataset and loader where a result is wrong: one counterexample confirms.
+
+    ``refutes``: whether the absence of one shows that there is none; of a race it does not.
+    """
+
+    oracle: str
+    refutes: bool = True
+
+
+QUESTIONS: dict[str, Question] = {
+    "DLC213": Question("batch-cannot-be-sent", refutes=False),
+    "DLC304": Question("same-with-workers", refutes=False),
+    "DLC305": Question("files-stay-open"),
+    "DLC314": Question("samples-raise", refutes=False),
+    "DLC315": Question("sample-changes"),
+    "DLC316": Question("samples-share-memory"),
+    "DLC317": Question("samples-are-missing", refutes=False),
+    "DLC318": Question("loader-ignores-dataset"),
+    "DLC320": Question("epoch-ends-early", refutes=False),
+    "DLC401": Question("copies-per-sample"),
+    "DLC403": Question("randomness-repeats"),
+    "DLC404": Question("worker-seeds"),
+    "DLC405": Question("randomness-repeats"),
+    "DLC407": Question("randomness-repeats", refutes=False),
+    "DLC410": Question("order-repeats"),
+    "DLC413": Question("samples-left-out"),
+    "DLC414": Question("draws-beyond-the-end"),
+    "DLC415": Question("samples-left-out"),
+    "DLC416": Question("samples-drawn-twice"),
+    "DLC417": Question("order-is-fixed"),
+    "DLC419": Question("last-batch-is-one"),
+    "DLC421": Question("second-pass-is-empty"),
+    "DLC602": Question("cannot-be-pickled"),
+    "DLC603": Question("cannot-be-pickled"),
+}
+
+BATCHES = 8
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A finding and the arms that decide it: ready to run."""
+
+    finding: Finding
+    template: Template
+    workload: Mapping[str, Fact]
+    base: Mapping[str, Any]  # loader options of every arm
+
+    def config(self, extra: Mapping[str, Any]) -> dict[str, Any]:
+        """An arm's config: the workload's options, and what the arm has besides."""
+        if self.template.device:
+            return dict(extra)
+        loader = {**self.base, **extra.get("loader", {})}
+        size = {"batches": BATCHES} if self.template.block in ("epoch", "new-iterator", "one-iterator") else {}
+        return {"block": self.template.block, **size, **extra, "loader": loader}
+
+    @property
+    def written(self) -> dict[str, Any]:
+        return self.config(self.template.written)
+
+    @property
+    def suggested(self) -> dict[str, Any]:
+        return self.config(self.template.suggested)
+
+
+def plan(subject: Subject) -> Plan | str:
+    """The plan of a finding, or why nothing can decide it here."""
+    make = PLANS.get(subject.finding.code)
+    if make is None:
+        return "no experiment decides it: it is right or wrong as it is written"
+    template = make(subject)
+    batch_size = subject.fact("batch_size", 32)
+    workload = {"batch_size": batch_size}
+    if not subject.is_live and not template.device:
+        workload["dataset"] = Fact(dict(template.dataset), "default")
+    if "num_workers" in template.written.get("loader", {}):
+        known = subject.fact("num_workers", template.written["loader"]["num_workers"])
+        workload["num_workers"] = Fact(template.written["loader"]["num_workers"], known.source)
+    base = {} if subject.is_live else {"batch_size": batch_size.value}
+    return Plan(subject.finding, template, workload, base)
+
+
+ALL = "ALL"
+
+
+def combined(plans: Sequence[Plan]) -> Plan:
+    """One plan of several about the same loader: all that is written against all that is suggested, by the epoch."""
+    first = plans[0]
+    written: dict[str, Any] = {"loader": {}}
+    suggested: dict[str, Any] = {"loader": {}}
+    for one in plans:
+        for side, of in ((written, one.template.written), (suggested, one.template.suggested)):
+            side["loader"].update(of.get("loader", {}))
+        if one.template.written.get("rebuild"):
+            written["rebuild"] = True
+    together = Template(
+        "epoch", EPOCH, "epoch", written, suggested, dataset=first.template.dataset, sized="epochs", blocks=BLOCKS
+    )
+    finding = replace(first.finding, code=ALL, rule="all-suggestions", fingerprint=f"{ALL}-{first.finding.fingerprint}")
+    return replace(first, finding=finding, template=together)
+
+
+def missing(template: Template, evidence: Evidence, subject: Subject, *, has_cuda: bool) -> str:
+    """What stands in the way of an experiment here; empty where nothing does."""
+    if template.device and not has_cuda:
+        return "it needs a CUDA device: on a CPU no copy runs beside the program"
+    if template.parallel and subject.cores < 2:
+        return f"it needs two usable cores, and there are {subject.cores:g}"
+    if template.cost_decides and evidence == "synthetic":
+        return "what a sample costs decides it, and nothing here knows: give --run COMMAND or --factory MODULE:FUNCTION"
+    if template.experiment == "memory" and not os.path.exists("/proc/self/smaps_rollup"):
+        return "it needs /proc/PID/smaps_rollup (Linux): other systems do not tell which memory is shared"
+    method = template.written.get("loader", {}).get("multiprocessing_context")
+    if method == "fork" and sys.platform == "win32":
+        return "it needs fork, which Windows does not have"
+    return ""

@@ -1,0 +1,167 @@
+"""From what was measured to a record."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
+from typing import Any, Literal
+
+from dlcheck.findings import Finding
+from dlcheck.measure import store, verdict
+from dlcheck.measure.plan import Plan
+from dlcheck.measure.record import Arm, Effect, Evidence, Experiment, Guard, Location, Noise, Record, Verdict
+from dlcheck.measure.runner import AGAIN, Comparison, Group, Outcome, guards
+from dlcheck.measure.statistics import LOOKS
+
+Audit = Literal["log", "deny"]
+
+_WORTH = 0.5  # a control that reaches more than this share of an effect is the better advice
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the command line asks for; seconds.  ``root`` is the project's top."""
+
+    root: str
+    python: str | None = None
+    run: str | None = None
+    extract: bool = False
+    factory: str | None = None
+    budget_s: float = 60.0
+    total_s: float = 600.0
+    quick: bool = False
+    audit: Audit = "log"
+    seed: int = 0
+
+    @property
+    def looks(self) -> tuple[int, ...]:
+        return LOOKS[:1] if self.quick else LOOKS
+
+
+@dataclass(frozen=True)
+class Context:
+    """What all records of a run share."""
+
+    settings: Settings
+    machine: Mapping[str, Any]
+    ready: Mapping[str, Any]  # what the interpreter said of itself
+
+    def plain(
+        self, finding: Finding, judged: Verdict, reason: str, evidence: Evidence, experiment: Experiment
+    ) -> Record:
+        """A record without figures."""
+        at = finding.place
+        path = store.path_below(at.path, self.settings.root)
+        key = store.key(finding, self.settings.root)
+        date = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+        return Record(
+            id=hashlib.sha256(json.dumps([key, date, self.settings.seed]).encode()).hexdigest()[:16],
+            code=finding.code,
+            rule=finding.rule,
+            fingerprint=key,
+            location=Location(path, at.line, at.column, at.cell, store.statement_hash(finding)),
+            verdict=judged,
+            reason=reason,
+            evidence=evidence,
+            experiment=experiment,
+            date=date,
+            machine=self.machine,
+            software=software(self.ready),
+            rerun=self._rerun(finding, path),
+        )
+
+    def _rerun(self, finding: Finding, path: str) -> str:
+        settings = self.settings
+        words = ["dlcheck", "measure", path, "--select", finding.code]
+        words += ["--run", settings.run] if settings.run else []
+        words += ["--extract"] if settings.extract else []
+        words += ["--factory", settings.factory] if settings.factory else []
+        words += ["--quick"] if settings.quick else []
+        return shlex.join(words)
+
+
+def software(ready: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: ready.get(name) for name in ("python", "torch", "threads", "start_method", "cuda")}
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A group that has been run."""
+
+    group: Group
+    outcome: Outcome
+    around: Sequence[Guard]  # what was checked before, after and meanwhile
+    noise: Noise | None
+    evidence: Evidence
+    budget_s: float
+
+    def record(self, one: Plan, context: Context) -> Record:
+        """What it says of one of its findings."""
+        pair = self.group.comparisons[one.finding.fingerprint]
+        found = self.outcome.effect_of(pair)
+        controls = {name: self.outcome.effect_of(Comparison("A", name, "ratio")) for name in one.template.controls}
+        known = {name: effect for name, effect in controls.items() if effect is not None}
+        checks = [*self.around, *guards(self.group, self.outcome, pair, self.noise)]
+        if not one.template.same_batches:
+            checks = [guard for guard in checks if guard.name != "same-batches"]
+        judged, reason = self._judged(one, pair, found, checks, known)
+        plain = context.plain(one.finding, judged, reason, self.evidence, one.template.experiment)
+        return replace(plain, effect=found, controls=known, guards=checks, **self._details(one, pair, found))
+
+    def _details(self, one: Plan, pair: Comparison, found: Effect | None) -> dict[str, Any]:
+        outcome, metric = self.outcome, one.template.metric
+        arms = {"A": ("as written", pair.a), "B": ("as suggested", pair.b)}
+        arms.update({name: (name, name) for name in (*one.template.controls, AGAIN) if name in self.group.arms})
+        renamed = {arm: name for name, (_, arm) in arms.items()}
+        return {
+            "metric": metric,
+            "arms": {name: Arm(label, outcome.configs[arm]) for name, (label, arm) in arms.items()},
+            "workload": one.workload,
+            "noise": self.noise,
+            "saves": {"per_epoch_s": found.diff} if found and metric.unit == "s/epoch" else {},
+            "blocks": [replace(each, arm=renamed[each.arm]) for each in outcome.blocks if each.arm in renamed],
+            "memory": [replace(each, arm=renamed[each.arm]) for each in outcome.memory if each.arm in renamed],
+            "software": software(outcome.ready),
+            "side_effects": outcome.side_effects,
+            "cost": {"wall_s": outcome.wall_s, "setup_s": outcome.setup_s, "budget_s": self.budget_s},
+        }
+
+    def _judged(
+        self,
+        one: Plan,
+        pair: Comparison,
+        found: Effect | None,
+        checks: Sequence[Guard],
+        controls: Mapping[str, Effect],
+    ) -> tuple[Verdict, str]:
+        outcome = self.outcome
+        if pair.a in outcome.failures:
+            return "error", f"what is written could not be run: {outcome.failures[pair.a]}"
+        if pair.b in outcome.failures:
+            return "suggestion-breaks", f"what is suggested could not be run: {outcome.failures[pair.b]}"
+        if found is None:
+            return "inconclusive", f"stopped ({outcome.stopped or 'no rounds'}) before two rounds were done"
+        plain = verdict.judge(found, pair.kind, self.noise)
+        reason = verdict.reason(plain, found, pair.kind, self.noise, one.template.metric.name)
+        if found.n_units < LOOKS[0]:
+            return "inconclusive", f"stopped ({outcome.stopped}) after {found.n_units} {found.units}; {reason}"
+        failed = next((guard for guard in checks if guard.status == "fail"), None)
+        if failed is not None:
+            return verdict.capped(plain, checks), f"{failed.name}: {failed.detail}; {reason}"
+        return _less_the_controls(plain, reason, found, controls)
+
+
+def _less_the_controls(
+    plain: Verdict, reason: str, found: Effect, controls: Mapping[str, Effect]
+) -> tuple[Verdict, str]:
+    """A gain that a control reaches as well is not the suggestion's."""
+    for name, effect in controls.items():
+        share = verdict.explained_by(effect, found)
+        if plain == "confirmed" and share > _WORTH:
+            told = f"{name} alone gives {share:.0%} of it (B/A {effect.ratio:.2f})"
+            return "inconclusive", f"{told}: it is the program's threads, not its loader; {reason}"
+    return plain, reason

@@ -1,0 +1,298 @@
+"""A measuring run: findings -> plans -> groups that share their rounds -> records, the severest and cheapest first."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from dlcheck.findings import SEVERITIES, Finding
+from dlcheck.measure import machine, reproducing, workload
+from dlcheck.measure.children import Child, Failed, Host, interpreter
+from dlcheck.measure.plan import QUESTIONS, Plan, Subject, combined, missing, plan
+from dlcheck.measure.record import Evidence, Guard, Noise, Record, Verdict
+from dlcheck.measure.recording import Context, Measured, Settings
+from dlcheck.measure.runner import AGAIN, Comparison, Group, Progress, Runner
+from dlcheck.measure.statistics import BLOCKS
+
+__all__ = ["Session", "Settings", "Step", "Unusable"]
+
+_COST = {"oracle": 0, "epoch": 1, "startup": 2, "steady": 3, "memory": 4}
+_NEEDS_DATA = "it is asked of your own data: give --run COMMAND or --factory MODULE:FUNCTION"
+
+
+@dataclass(frozen=True)
+class Step:
+    """Something to show: the finding that is measured, its number among all, and how far it is."""
+
+    finding: Finding
+    number: int
+    of: int
+    progress: Progress | None = None
+
+
+class Unusable(Exception):
+    """Why nothing can be measured at all; one line for people."""
+
+
+@dataclass
+class Session:
+    """Measures findings; ``show`` hears where it is."""
+
+    settings: Settings
+    show: Callable[[Step], None] = lambda step: None
+    interrupted: bool = False
+    together: Record | None = None  # of the loader for which several suggestions were confirmed
+    _noises: dict[tuple[str, str], Noise] = field(default_factory=dict)  # by evidence and kind of block
+    _done: int = 0
+    _all: int = 0
+
+    def __post_init__(self) -> None:
+        self._start = time.perf_counter()
+        self.system = machine.System()
+        self.facts = machine.facts(self.system)
+        self.runner = Runner(self.settings.seed, self.settings.looks)
+        self.python = interpreter(self.settings.python, self.settings.root)
+
+    def measure(self, findings: Sequence[Finding]) -> Iterator[Record]:
+        """A record for each finding, as soon as it is there.  Raises Unusable where there is no torch to run."""
+        # A program that is run brings its own interpreter.
+        ready = {} if self.settings.run else self._probe()
+        self.context = Context(self.settings, self.facts, ready)
+        self._all = len(findings)
+        planned: list[Plan] = []
+        confirmed: list[Plan] = []
+        for site in _by_site(findings):
+            crashing = [one for one in site if one.code in reproducing.METHODS]
+            others = [one for one in site if one.code not in reproducing.METHODS]
+            for found in itertools.chain(map(self._reproduced, crashing), self._at(others) if others else ()):
+                if isinstance(found, Record):
+                    self._done += 1
+                    yield found
+                else:
+                    planned.append(found)
+        for group in _grouped(planned):
+            why = "interrupted" if self.interrupted else "the time for all findings (--total) was used up"
+            if self.interrupted or self._left() <= 0:
+                yield from (self._without(one.finding, why, "inconclusive") for one in group)
+            else:
+                for one, record in zip(group, self._run(group), strict=True):
+                    yield record
+                    if record.verdict == "confirmed":
+                        confirmed.append(one)
+            self._done += len(group)
+        self._measure_together(confirmed)
+
+    def _measure_together(self, confirmed: Sequence[Plan]) -> None:
+        """All that was confirmed of one loader, in one arm: singly they may win the same time twice."""
+        sites: dict[str, list[Plan]] = {}
+        for one in confirmed:
+            if one.template.experiment in ("epoch", "steady") and one.template.extract:
+                sites.setdefault(json.dumps(one.finding.measure.get("loader")), []).append(one)
+        several = max(sites.values(), key=len, default=[])
+        if len(several) > 1 and not self.interrupted and self._left() > 0:
+            self.together = next(self._run([combined(several)]), None)
+
+    def _probe(self) -> Mapping[str, Any]:
+        """What the project's interpreter says of itself."""
+        try:
+            child = Child(self.python, {"dataset": {"kind": "shaped", "size": 1}}, self.runner.dice)
+        except Failed as error:
+            if error.stage == "import":
+                told = f"{self.python} has no torch: install it there, or name another interpreter with --python"
+                raise Unusable(told) from None
+            raise Unusable(str(error)) from None
+        child.close()
+        return child.ready
+
+    def _environment(self) -> dict[str, str]:
+        """In which `python` is the interpreter that was named, or that of the project's own folder."""
+        named = self.python != sys.executable
+        path = [os.path.dirname(self.python)] if named and os.path.dirname(self.python) else []
+        return {**os.environ, "PATH": os.pathsep.join([*path, os.environ.get("PATH", "")])}
+
+    def _left(self) -> float:
+        return self.settings.total_s - (time.perf_counter() - self._start)
+
+    def _without(self, finding: Finding, why: str, judged: Verdict = "not-measurable-here") -> Record:
+        experiment = "oracle" if finding.code in QUESTIONS else "steady"
+        return self.context.plain(finding, judged, why, "none", experiment)  # type: ignore[arg-type]
+
+    # One loader: what it is like, and what can be asked of it at once
+
+    def _at(self, findings: Sequence[Finding]) -> Iterator[Record | Plan]:
+        """Records of the findings about one loader that are answered by asking, plans for the others."""
+        try:
+            host = self._stopped_at(findings[0])
+        except Failed as error:
+            yield from (self._without(one, str(error), "error") for one in findings)
+            return
+        if host is not None and not self.context.ready:
+            self.python = host.ready["executable"]
+            self.context = replace(self.context, ready=host.ready)
+        try:
+            live = host.ask({"cmd": "facts"}) if host is not None else {}
+            for finding in findings:
+                yield self._asked(finding, host) if finding.code in QUESTIONS else self._planned(finding, live)
+        except Failed as error:
+            yield from (self._without(one, str(error), "error") for one in findings)
+        finally:
+            if host is not None:
+                host.close()
+
+    def _stopped_at(self, finding: Finding) -> Host | None:
+        """The user's loader, where there is something to run that has it."""
+        own = self._own_workload(finding)
+        return next(iter(own.hosts(["A"]).values())) if own is not None else None
+
+    def _own_workload(self, finding: Finding) -> workload.Workload | None:
+        settings = self.settings
+        if settings.run:
+            return workload.AtItsLoader(self._command(finding))
+        if settings.factory:
+            dice = self.runner.dice
+            return workload.factory(self.python, settings.factory, settings.root, dice, settings.seed)
+        return None
+
+    def _reproduced(self, finding: Finding) -> Record:
+        settings = self.settings
+        if not settings.run:
+            return self._without(finding, "it is made to happen in your own program: give --run COMMAND")
+        self.show(Step(finding, self._done + 1, self._all))
+        limit = min(reproducing.LIMIT_S, max(1.0, self._left()))
+        found = reproducing.reproduce(finding, settings.run, self._environment(), settings.audit, limit)
+        record = self.context.plain(finding, found.verdict, found.reason, "in-vivo", "repro")
+        return replace(record, counts=found.counts, side_effects=found.side_effects, cost={"wall_s": found.seconds})
+
+    def _command(self, finding: Finding) -> workload.Command:
+        settings, loader = self.settings, finding.measure.get("loader")
+        at = finding.place
+        place = {"file": os.path.abspath(at.path), "line": at.line, "end_line": at.end_line}
+        return workload.Command(settings.run or "", loader, place, settings.audit, self._environment())
+
+    def _asked(self, finding: Finding, host: Host | None) -> Record:
+        if host is None:
+            return self._without(finding, _NEEDS_DATA)
+        question = QUESTIONS[finding.code]
+        self.show(Step(finding, self._done + 1, self._all))
+        try:
+            answer = host.ask({"cmd": "oracle", "name": question.oracle})
+        except Failed as error:
+            return self._without(finding, str(error), "error")
+        if "inapplicable" in answer:
+            return self._without(finding, answer["inapplicable"])
+        absent: Verdict = "refuted-no-effect" if question.refutes else "inconclusive"
+        judged: Verdict = "confirmed" if answer["violated"] else absent
+        record = self.context.plain(finding, judged, answer["said"], host.ready["evidence"], "oracle")
+        return replace(record, counts=answer["counts"])
+
+    def _planned(self, finding: Finding, live: Mapping[str, Any]) -> Record | Plan:
+        subject = self._subject(finding, live)
+        found = plan(subject)
+        if isinstance(found, str):
+            return self._without(finding, found)
+        if live and not found.template.extract:
+            found = plan(self._subject(finding, {}))
+            assert isinstance(found, Plan)
+        fed = self.settings.run and not self.settings.extract and found.template.in_vivo
+        evidence: Evidence = "in-vivo" if fed else self._workload(found).evidence
+        why = missing(found.template, evidence, subject, has_cuda=bool(self.context.ready.get("cuda")))
+        return self._without(finding, why) if why else found
+
+    def _subject(self, finding: Finding, live: Mapping[str, Any]) -> Subject:
+        cores = self.facts["usable_cores"] / max(1, self.facts["world"])
+        method = self.context.ready.get("start_method", "")
+        return Subject(finding, finding.measure, live.get("options", {}), cores, method)
+
+    # A group
+
+    def _workload(self, one: Plan) -> workload.Workload:
+        own = self._own_workload(one.finding) if one.template.extract else None
+        if own is not None:
+            return own
+        return workload.stand_in(self.python, one.template.dataset, self.runner.dice, self.settings.seed)
+
+    def _run(self, plans: Sequence[Plan]) -> Iterator[Record]:
+        """Measure a group: in the program's own loop where that can be fed, else at its loader, or with a stand-in."""
+        first = plans[0]
+        if self.settings.run and not self.settings.extract and first.template.in_vivo:
+            looped = workload.InItsLoop(self._command(first.finding))
+            yield from self._measure(plans, looped.evidence, {"feed": looped.feed})
+            return
+        work = self._on_device(plans) if first.template.device else self._workload(first)
+        yield from self._measure(plans, work.evidence, {"hosts": work.hosts, "one_process": work.one_process})
+
+    def _on_device(self, plans: Sequence[Plan]) -> workload.Workload:
+        first = plans[0]
+        arms = _group(plans, {}, with_noise=True).arms
+        return workload.on_device(self.python, first.template.device, arms, self.runner.dice, self.settings.seed)
+
+    def _measure(self, plans: Sequence[Plan], evidence: Evidence, how: Mapping[str, Any]) -> Iterator[Record]:
+        first = plans[0]
+        kind = (evidence, first.template.device or first.template.block)
+        group = _group(plans, how, with_noise=kind not in self._noises)
+        seconds = min(self.settings.budget_s * (len(plans) + (AGAIN in group.arms)), self._left())
+
+        def listen(progress: Progress) -> None:
+            for number, one in enumerate(plans, self._done + 1):
+                self.show(Step(one.finding, number, self._all, progress))
+
+        self.show(Step(first.finding, self._done + 1, self._all))
+        around = [machine.settle(self.system), *self._capacity(first, "before")]
+        throttled = self.system.throttled()
+        outcome = self.runner.run(group, seconds, listen, self._noises.get(kind))
+        self.interrupted = outcome.stopped == "interrupted"
+        if AGAIN in group.arms and (own := outcome.noise("A")) is not None:
+            self._noises[kind] = own
+        if not self.interrupted:
+            around += self._capacity(first, "after")
+        if (stops := self.system.throttled() - throttled) > 0:
+            around.append(Guard("cpu-limit", "warn", f"the control group was stopped {stops} times for its quota"))
+        measured = Measured(group, outcome, around, self._noises.get(kind), evidence, seconds)
+        yield from (measured.record(one, self.context) for one in plans)
+
+    def _capacity(self, one: Plan, when: str) -> list[Guard]:
+        if not one.template.parallel:
+            return []
+        usable = max(1, int(self.facts["usable_cores"]))
+        return [machine.capacity_guard(machine.free_capacity(usable), usable, when)]
+
+
+def _group(plans: Sequence[Plan], how: Mapping[str, Any], *, with_noise: bool) -> Group:
+    """All arms of plans that share what is written; with the A/A where that is not known yet."""
+    first = plans[0]
+    arms: dict[str, Mapping[str, Any]] = {"A": first.written}
+    if with_noise:
+        arms[AGAIN] = first.written
+    comparisons: dict[str, Comparison] = {}
+    for number, one in enumerate(plans):
+        name = "B" if len(plans) == 1 else f"B{number + 1}"
+        arms[name] = one.suggested
+        comparisons[one.finding.fingerprint] = Comparison("A", name, one.template.metric.kind)
+        for control, extra in one.template.controls.items():
+            arms[control] = one.config({**one.template.written, **extra})
+    blocks = first.template.blocks or BLOCKS
+    return Group(arms, comparisons, sized=first.template.sized, blocks=blocks, **how)
+
+
+def _by_site(findings: Iterable[Finding]) -> list[list[Finding]]:
+    """Findings by the loader that they are about, the severest first."""
+    sites: dict[str, list[Finding]] = {}
+    for finding in sorted(findings, key=lambda one: (SEVERITIES.index(one.severity), one.sort_key)):
+        sites.setdefault(json.dumps(finding.measure.get("loader")), []).append(finding)
+    return list(sites.values())
+
+
+def _grouped(plans: Sequence[Plan]) -> list[list[Plan]]:
+    """Plans whose written side is the same, measured in the same rounds; the cheap ones first."""
+    groups: dict[str, list[Plan]] = {}
+    for one in plans:
+        site = one.finding.measure.get("loader") if one.template.extract else None
+        key = [site, one.template.device, one.template.block, dict(one.template.dataset), one.written]
+        groups.setdefault(json.dumps(key, sort_keys=True, default=str), []).append(one)
+    return sorted(groups.values(), key=lambda group: _COST.get(group[0].template.experiment, 9))

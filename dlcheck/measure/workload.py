@@ -1,0 +1,190 @@
+"""What is run: the user's program stopped at its loader, the user's factory, or a stand-in, the nearest to hand.
+
+``evidence`` says which, in the record and beside the verdict: a stand-in shows a mechanism, and only
+the program shows what it is worth there.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from dlcheck.measure import program
+from dlcheck.measure.children import Child, Failed, Host
+from dlcheck.measure.record import Block, Evidence
+from dlcheck.measure.runner import AGAIN, Config, Fed
+
+
+class Workload(Protocol):
+    """Starts what holds the arms of a round."""
+
+    @property
+    def evidence(self) -> Evidence: ...
+
+    @property
+    def one_process(self) -> bool:
+        """Whether all arms live in the same process."""
+        ...
+
+    def hosts(self, arms: Sequence[str]) -> Mapping[str, Host]:
+        """A host for each arm, which the caller closes; raises Failed."""
+        ...
+
+
+@dataclass(frozen=True)
+class InChildren:
+    """Workers of ours, one for each arm: with the user's factory, or with a stand-in."""
+
+    python: str
+    request: Mapping[str, Any]
+    dice: random.Random
+    evidence: Evidence
+    one_process: bool = False
+
+    def hosts(self, arms: Sequence[str]) -> Mapping[str, Host]:
+        started: dict[str, Host] = {}
+        try:
+            for arm in arms:
+                started[arm] = Child(self.python, self.request, self.dice)
+        except BaseException:
+            for host in started.values():
+                host.close()
+            raise
+        return started
+
+
+def stand_in(python: str, dataset: Mapping[str, Any], dice: random.Random, seed: int) -> InChildren:
+    return InChildren(python, {"dataset": dict(dataset), "loader": {}, "seed": seed}, dice, "synthetic")
+
+
+@dataclass(frozen=True)
+class OnDevice:
+    """One worker that holds all arms: a context on the device costs seconds."""
+
+    python: str
+    request: Mapping[str, Any]
+    dice: random.Random
+    evidence: Evidence = "synthetic"
+    one_process: bool = True
+
+    def hosts(self, arms: Sequence[str]) -> Mapping[str, Host]:
+        return dict.fromkeys(arms, Child(self.python, self.request, self.dice))
+
+
+def on_device(python: str, experiment: str, arms: Mapping[str, Config], dice: random.Random, seed: int) -> OnDevice:
+    settings = {arm: _settings(config) for arm, config in arms.items()}
+    return OnDevice(python, {"experiment": experiment, "arms": settings, "seed": seed}, dice)
+
+
+def _settings(config: Config) -> dict[str, Any]:
+    """What an arm is on the device; how it is made in the user's own program is not part of it."""
+    return {name: value for name, value in config.items() if name not in ("patch", "loader")}
+
+
+def factory(python: str, name: str, folder: str, dice: random.Random, seed: int) -> InChildren:
+    return InChildren(python, {"factory": name, "folder": folder, "seed": seed}, dice, "factory")
+
+
+@dataclass(frozen=True)
+class Command:
+    """The user's program, as it was given, and the loader in it."""
+
+    line: str
+    loader: Mapping[str, Any] | None  # its construction, as the model describes it
+    place: Mapping[str, Any]  # of the finding: what is patched there is no option of the loader
+    audit: str
+    environment: Mapping[str, str] = field(repr=False)
+
+    def spec(self, mode: str) -> dict[str, Any]:
+        """What the shim is told."""
+        site = {**self.loader, "file": os.path.abspath(self.loader["file"])} if self.loader else None
+        return {"mode": mode, "site": site, "audit": self.audit}
+
+
+@dataclass(frozen=True)
+class AtItsLoader:
+    """The user's program, run anew for each round and stopped where it first iterates the loader."""
+
+    command: Command
+    evidence: Evidence = "extract"
+    one_process: bool = True
+
+    def hosts(self, arms: Sequence[str]) -> Mapping[str, Host]:
+        return dict.fromkeys(arms, self.stopped())
+
+    def stopped(self) -> program.Extracted:
+        """The program at its loader; raises Failed, in one sentence, where it does not come there."""
+        command = self.command
+        return program.extract(command.line, command.spec("extract"), env=command.environment)
+
+
+SEGMENT = 20  # batches that are timed before the other arm is on
+
+
+@dataclass(frozen=True)
+class InItsLoop:
+    """The user's program, whose own loop is fed from the arms in turn and stopped after some segments of each."""
+
+    command: Command
+    evidence: Evidence = "in-vivo"
+
+    def feed(self, arms: Mapping[str, Config], turns: int, number: int, left_s: float) -> Fed:
+        """One run; an arm that breaks is a failure of that arm, all else one of what is written."""
+        spec = {
+            **self.command.spec("vivo"),
+            "arms": {arm: _fed_arm(arm, config) for arm, config in arms.items()},
+            "patches": [
+                {**self.command.place, "kind": config["patch"], "arm": arm}
+                for arm, config in arms.items()
+                if "patch" in config
+            ],
+            "segment": {"unit": "batch", "batches": SEGMENT},
+            "stop": {"segments": turns * len(arms)},
+        }
+        started, reached = time.monotonic(), [0.0]
+
+        def note(event: Mapping[str, Any]) -> None:
+            if "reached" in event and not reached[0]:
+                reached[0] = time.monotonic() - started
+
+        limit = max(30.0, left_s)
+        found = program.run(self.command.line, spec, env=self.command.environment, budget_s=limit, on_event=note)
+        return Fed(
+            blocks=_blocks(found, number),
+            specs=_specs(found),
+            failures=_failures(found, next(iter(arms))),
+            ready=next((event for event in found.events if "hello" in event), {}),
+            side_effects=found.side_effects,
+            setup_s=reached[0],
+        )
+
+
+def _fed_arm(arm: str, config: Config) -> dict[str, Any]:
+    if arm == AGAIN:
+        return {"own": True}
+    return {} if arm == "A" else {name: config[name] for name in ("loader", "threads") if config.get(name)}
+
+
+def _blocks(found: program.Outcome, number: int) -> list[Block]:
+    segments = [segment for segment in found.all("segment") if segment.get("t") is not None]
+    return [
+        Block(number, segment["arm"], position, segment["t"], wait=segment.get("wait"))
+        for position, segment in enumerate(segments)
+    ]
+
+
+def _specs(found: program.Outcome) -> dict[str, Any]:
+    return {told["arm"]: told["structure"] for told in found.all("batch")}
+
+
+def _failures(found: program.Outcome, first: str) -> dict[str, Failed]:
+    if found.reason == "stopped":
+        return {}
+    if found.reason == "breaks":
+        told = found.all("breaks")[0]
+        return {told["arm"]: Failed(told["stage"], told["type"], told["message"])}
+    return {first: Failed("program", "", found.sentence)}
