@@ -324,7 +324,7 @@ def check(paths: tuple[str, ...], **options: Any) -> int:
         return _show_files(paths, config)
     report = _run(paths, config, stdin, options)
     if options["measure"]:
-        _measure(report, named, options)
+        _measure(report, config, named, options)
     return _finish(report, config, options)
 
 
@@ -377,11 +377,11 @@ def measure(paths: tuple[str, ...], **options: Any) -> int:
     paths = paths or (".",)
     config = _load(paths, options)
     report = _run(paths, config, None, options)
-    _measure(report, paths, options)
+    _measure(report, config, paths, options)
     return _finish(report, config, options)
 
 
-def _measure(report: Report, paths: Sequence[str], options: Mapping[str, Any]) -> None:
+def _measure(report: Report, config: Config, paths: Sequence[str], options: Mapping[str, Any]) -> None:
     """Measure the findings of a report, and let them say what came out."""
     from dlcheck.measure import command
     from dlcheck.measure.recording import Settings
@@ -403,6 +403,9 @@ def _measure(report: Report, paths: Sequence[str], options: Mapping[str, Any]) -
         found = command.measure(report.findings, settings, listener, keep=not options["no_records"])
     except Unusable as error:
         raise Fault(str(error)) from None
+    if not options["no_records"]:
+        everything = [*report.findings, *report.known]
+        command.forget(everything, report.checked, config.codes(pages.load()), found)
     report.findings = command.attached(report.findings, found)
     report.warnings += found.problems
     if options["report"]:

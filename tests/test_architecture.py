@@ -37,7 +37,7 @@ DEAR = ("libcst.codemod", "libcst.matchers", "libcst.metadata")
 # Run in the interpreter of the user's project: nothing of dlcheck is installed there.
 ELSEWHERE = (PACKAGE / "measure" / "worker", PACKAGE / "measure" / "shim")
 # What they may look at where it is there, besides the standard library and torch.
-OPTIONAL = {"cv2", "numpy"}
+OPTIONAL = {"PIL", "cv2", "numpy", "pandas", "torchvision"}
 
 
 def runs_elsewhere(module: Path) -> bool:

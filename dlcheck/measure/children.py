@@ -13,6 +13,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -37,7 +38,8 @@ class Failed(Exception):
 class Host(Protocol):
     """What holds arms and runs their blocks: a child of ours, or the user's program stopped at its loader."""
 
-    ready: Mapping[str, Any]
+    @property
+    def ready(self) -> Mapping[str, Any]: ...
 
     def ask(self, request: Mapping[str, Any], limit_s: float = BLOCK_LIMIT_S) -> dict[str, Any]: ...
 
@@ -53,7 +55,10 @@ def checked(answer: dict[str, Any]) -> dict[str, Any]:
 
 
 class Child:
-    """A worker process of ours, in a session of its own, so that all it starts ends with it."""
+    """A worker process of ours, in a session of its own, so that all it starts ends with it.
+
+    It is started at once, and waited for when somebody asks whether it is ``ready``: several start side by side.
+    """
 
     def __init__(self, python: str, request: Mapping[str, Any], dice: random.Random) -> None:
         self._log = tempfile.TemporaryFile(mode="w+", errors="replace")  # noqa: SIM115 -- closed with the child
@@ -72,15 +77,20 @@ class Child:
             raise Failed("start", "", f"{python}: {error.strerror or error}") from None
         self._answers: queue.Queue[str] = queue.Queue()
         threading.Thread(target=self._listen, daemon=True).start()
+        self._tell({"protocol": PROTOCOL, **request})
+
+    @cached_property
+    def ready(self) -> Mapping[str, Any]:
+        """What it said of itself when it was; Failed where it did not come to that, and it is closed then."""
         try:
-            self._tell({"protocol": PROTOCOL, **request})
-            self.ready: Mapping[str, Any] = checked(self._answer(START_LIMIT_S))
+            return checked(self._answer(START_LIMIT_S))
         except BaseException:
             self.close()
             raise
 
     def ask(self, request: Mapping[str, Any], limit_s: float = BLOCK_LIMIT_S) -> dict[str, Any]:
         """Send a request and wait for its answer; Failed where that is an error, or none comes."""
+        _ = self.ready
         self._tell(request)
         return checked(self._answer(limit_s))
 
@@ -100,7 +110,7 @@ class Child:
         try:
             self._process.stdin.write(json.dumps(message) + "\n")
             self._process.stdin.flush()
-        except BrokenPipeError:
+        except (BrokenPipeError, ValueError):
             pass  # it has ended: the missing answer says so, with its last words
 
     def _listen(self) -> None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from dlcheck import files
 from dlcheck.findings import Finding
-from dlcheck.measure import page, progress, store
+from dlcheck.measure import page, store
 from dlcheck.measure.record import Record
 from dlcheck.measure.recording import Settings
 from dlcheck.measure.session import Session, Step
@@ -84,6 +84,19 @@ def _keep(record: Record, root: str, found: Measurements) -> None:
             found.problems.append(line)
 
 
+def forget(findings: Sequence[Finding], checked: Collection[str], codes: Collection[str], found: Measurements) -> None:
+    """Delete the records that no finding of this run matches any more.
+
+    ``findings`` are all that the run found, ``checked`` the files (absolute) and ``codes`` the rules that it looked at.
+    """
+    for root in {files.root_of(os.path.dirname(file)) for file in checked} - {None}:
+        assert root is not None
+        if os.path.isdir(os.path.join(root, files.RECORDS)):
+            records = store.load(root)
+            records.prune(findings, checked, codes)
+            found.problems += records.problems
+
+
 def attached(findings: Sequence[Finding], found: Measurements) -> list[Finding]:
     """The findings with what was just measured of them, whether it was kept or not."""
     by_key = {record.fingerprint: record for record in found.records}
@@ -102,6 +115,3 @@ def write_page(file: str, found: Measurements) -> None:
     """The page of a run's records; raises OSError."""
     with open(file, "w", encoding="utf-8", errors="backslashreplace", newline="\n") as stream:
         stream.write(page.render(found.records, end_to_end=found.together))
-
-
-__all__ = ["Listener", "Measurements", "attached", "measure", "progress", "write_page"]

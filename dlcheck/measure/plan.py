@@ -25,6 +25,8 @@ SHAPE = (3, 64, 64)
 ROWS = 50_000
 STRINGS = 300_000
 BLOCK_MB = 128
+# Two threads that copy a row wait for each other longer than the copy takes, where a neighbour has one's CPU.
+ALONE = {"threads": 1}
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,7 @@ class Subject:
     live: Mapping[str, Any] = field(default_factory=dict)  # its options in the running program
     cores: float = 1
     start_method: str = ""  # of the interpreter that runs it
+    measured: Mapping[str, Any] = field(default_factory=dict)  # of its samples
 
     def option(self, name: str, default: Any) -> Any:
         return self.fact(name, default).value
@@ -209,8 +212,8 @@ def per_item_tensor_fetch(subject: Subject) -> Template:
         "epoch",
         EPOCH,
         "epoch",
-        {"loader": {"num_workers": 0, "shuffle": True}},
-        {"loader": {"num_workers": 0, "indexed": "batches"}},
+        {"loader": {"num_workers": 0, "shuffle": True}, **ALONE},
+        {"loader": {"num_workers": 0, "indexed": "batches"}, **ALONE},
         dataset={"kind": "rows", "size": ROWS},
         extract=False,
     )
@@ -222,6 +225,22 @@ def tensors_of_arrays(subject: Subject) -> Template:
 
 def python_list_sample(subject: Subject) -> Template:
     return _samples({"kind": "number-lists"}, {"kind": "number-tensors"})
+
+
+def whole_file_read_per_item(subject: Subject) -> Template:
+    return _samples({"kind": "whole-file"}, {"kind": "part-of-file"}, same_batches=True)
+
+
+def listdir_in_getitem(subject: Subject) -> Template:
+    return _samples({"kind": "listed-again"}, {"kind": "listed-once"}, same_batches=True)
+
+
+def pandas_row_in_getitem(subject: Subject) -> Template:
+    return _samples({"kind": "frame-rows"}, {"kind": "frame-columns"})
+
+
+def totensor_before_crop(subject: Subject) -> Template:
+    return _samples({"kind": "late-crops"}, {"kind": "early-crops"}, same_batches=True)
 
 
 def view_ships_whole_storage(subject: Subject) -> Template:
@@ -237,18 +256,18 @@ def view_ships_whole_storage(subject: Subject) -> Template:
     )
 
 
-def _samples(written: Mapping[str, Any], suggested: Mapping[str, Any]) -> Template:
+def _samples(written: Mapping[str, Any], suggested: Mapping[str, Any], *, same_batches: bool = False) -> Template:
     """Two ways to make the same samples, in the process that asks for them."""
     return Template(
         "epoch",
         EPOCH,
         "epoch",
-        {"loader": {"num_workers": 0}, "dataset": written},
-        {"loader": {"num_workers": 0}, "dataset": suggested},
+        {"loader": {"num_workers": 0}, "dataset": written, **ALONE},
+        {"loader": {"num_workers": 0}, "dataset": suggested, **ALONE},
         dataset=written,
         sized="epochs",
         extract=False,
-        same_batches=False,
+        same_batches=same_batches,
     )
 
 
@@ -394,10 +413,14 @@ PLANS: dict[str, Callable[[Subject], Template]] = {
     "DLC301": eager_dataset_loading,
     "DLC302": cow_growth,
     "DLC303": spawn_copies_dataset,
+    "DLC306": whole_file_read_per_item,
+    "DLC307": listdir_in_getitem,
+    "DLC308": pandas_row_in_getitem,
     "DLC309": python_list_sample,
     "DLC310": tensors_of_arrays,
     "DLC311": per_item_tensor_fetch,
     "DLC312": view_ships_whole_storage,
+    "DLC313": totensor_before_crop,
     "DLC111": host_tensor_then_move,
     "DLC501": sync_every_step,
     "DLC502": stall_call_in_loop,
@@ -410,13 +433,16 @@ class Question:
     """What is asked of the user's own dataset and loader where a result is wrong: one counterexample confirms.
 
     ``refutes``: whether the absence of one shows that there is none; of a race it does not.
+    ``two_runs``: what is counted is compared between two runs of the program.
     """
 
     oracle: str
     refutes: bool = True
+    two_runs: bool = False
 
 
 QUESTIONS: dict[str, Question] = {
+    "DLC209": Question("nested-iteration"),
     "DLC213": Question("batch-cannot-be-sent", refutes=False),
     "DLC304": Question("same-with-workers", refutes=False),
     "DLC305": Question("files-stay-open"),
@@ -431,12 +457,15 @@ QUESTIONS: dict[str, Question] = {
     "DLC404": Question("worker-seeds"),
     "DLC405": Question("randomness-repeats"),
     "DLC407": Question("randomness-repeats", refutes=False),
+    "DLC408": Question("indices-of-split", two_runs=True),
+    "DLC409": Question("workers-fail-to-start", refutes=False),
     "DLC410": Question("order-repeats"),
     "DLC413": Question("samples-left-out"),
     "DLC414": Question("draws-beyond-the-end"),
     "DLC415": Question("samples-left-out"),
     "DLC416": Question("samples-drawn-twice"),
     "DLC417": Question("order-is-fixed"),
+    "DLC418": Question("order-changes"),
     "DLC419": Question("last-batch-is-one"),
     "DLC421": Question("second-pass-is-empty"),
     "DLC602": Question("cannot-be-pickled"),
@@ -472,14 +501,25 @@ class Plan:
         return self.config(self.template.suggested)
 
 
+def _unlike_what_runs(template: Template, subject: Subject) -> str:
+    """Why a finding does not hold for the program as it was started: other options give it another loader."""
+    live, written = subject.live.get("num_workers"), template.written.get("loader", {}).get("num_workers")
+    if live is None or written is None or not template.extract or bool(live) == bool(written):
+        return ""
+    return f"run like this the loader has {live or 'no'} worker{'' if live == 1 else 's'}"
+
+
 def plan(subject: Subject) -> Plan | str:
     """The plan of a finding, or why nothing can decide it here."""
     make = PLANS.get(subject.finding.code)
     if make is None:
         return "no experiment decides it: it is right or wrong as it is written"
     template = make(subject)
+    unfit = _unlike_what_runs(template, subject)
+    if unfit:
+        return unfit
     batch_size = subject.fact("batch_size", 32)
-    workload = {"batch_size": batch_size}
+    workload = {"batch_size": batch_size, **{name: Fact(value, "measured") for name, value in subject.measured.items()}}
     if not subject.is_live and not template.device:
         workload["dataset"] = Fact(dict(template.dataset), "default")
     if "num_workers" in template.written.get("loader", {}):
@@ -490,6 +530,7 @@ def plan(subject: Subject) -> Plan | str:
 
 
 ALL = "ALL"
+NO_CUDA = "it needs a CUDA device"
 
 
 def combined(plans: Sequence[Plan]) -> Plan:
@@ -512,7 +553,7 @@ def combined(plans: Sequence[Plan]) -> Plan:
 def missing(template: Template, evidence: Evidence, subject: Subject, *, has_cuda: bool) -> str:
     """What stands in the way of an experiment here; empty where nothing does."""
     if template.device and not has_cuda:
-        return "it needs a CUDA device: on a CPU no copy runs beside the program"
+        return NO_CUDA
     if template.parallel and subject.cores < 2:
         return f"it needs two usable cores, and there are {subject.cores:g}"
     if template.cost_decides and evidence == "synthetic":

@@ -14,7 +14,7 @@ from dlcheck.findings import Finding
 from dlcheck.measure import store, verdict
 from dlcheck.measure.plan import Plan
 from dlcheck.measure.record import Arm, Effect, Evidence, Experiment, Guard, Location, Noise, Record, Verdict
-from dlcheck.measure.runner import AGAIN, Comparison, Group, Outcome, guards
+from dlcheck.measure.runner import AGAIN, REPLAY, Comparison, Group, Outcome, guards
 from dlcheck.measure.statistics import LOOKS
 
 Audit = Literal["log", "deny"]
@@ -105,12 +105,16 @@ class Measured:
         found = self.outcome.effect_of(pair)
         controls = {name: self.outcome.effect_of(Comparison("A", name, "ratio")) for name in one.template.controls}
         known = {name: effect for name, effect in controls.items() if effect is not None}
-        checks = [*self.around, *guards(self.group, self.outcome, pair, self.noise)]
+        ceiling = self.outcome.effect_of(Comparison("A", REPLAY, "ratio"))
+        checks = [*self.around, *guards(self.group, self.outcome, pair, self.noise), *_limit(found, ceiling)]
         if not one.template.same_batches:
             checks = [guard for guard in checks if guard.name != "same-batches"]
         judged, reason = self._judged(one, pair, found, checks, known)
         plain = context.plain(one.finding, judged, reason, self.evidence, one.template.experiment)
-        return replace(plain, effect=found, controls=known, guards=checks, **self._details(one, pair, found))
+        details = self._details(one, pair, found)
+        return replace(
+            plain, effect=found, controls=known, guards=checks, ceiling=_described(found, ceiling, one), **details
+        )
 
     def _details(self, one: Plan, pair: Comparison, found: Effect | None) -> dict[str, Any]:
         outcome, metric = self.outcome, one.template.metric
@@ -153,6 +157,25 @@ class Measured:
         if failed is not None:
             return verdict.capped(plain, checks), f"{failed.name}: {failed.detail}; {reason}"
         return _less_the_controls(plain, reason, found, controls)
+
+
+def _limit(found: Effect | None, ceiling: Effect | None) -> list[Guard]:
+    """No loader is faster than none at all: what is has left something out."""
+    if found is None or ceiling is None:
+        return []
+    beaten = found.ci[1] < ceiling.ci[0] / (1 + verdict.EQUIVALENCE)
+    detail = f"an ideal loader: B/A {ceiling.ratio:.3f} [{ceiling.ci[0]:.3f}, {ceiling.ci[1]:.3f}]"
+    return [Guard("physical-limit", "fail" if beaten else "pass", detail)]
+
+
+def _described(found: Effect | None, ceiling: Effect | None, one: Plan) -> dict[str, Any] | None:
+    """What an ideal loader would make of it, and how much of that the suggestion reaches."""
+    if ceiling is None:
+        return None
+    known = {"kind": "replay", "value": ceiling.b, "unit": one.template.metric.unit}
+    if found is None or ceiling.diff <= 0:
+        return known
+    return {**known, "fraction_reached": found.diff / ceiling.diff}
 
 
 def _less_the_controls(

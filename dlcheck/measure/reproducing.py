@@ -20,8 +20,11 @@ LIMIT_S = 120.0
 
 # By rule: the start method under which it crashes.
 METHODS: Mapping[str, str] = {
+    "DLC105": AS_IT_IS,
+    "DLC106": AS_IT_IS,
     "DLC203": AS_IT_IS,
     "DLC212": AS_IT_IS,
+    "DLC216": AS_IT_IS,
     "DLC217": AS_IT_IS,
     "DLC322": AS_IT_IS,
     "DLC411": AS_IT_IS,
@@ -30,6 +33,8 @@ METHODS: Mapping[str, str] = {
     "DLC601": "spawn",
     "DLC604": "spawn",
 }
+
+NEED_CUDA = frozenset({"DLC105", "DLC106", "DLC216"})
 
 
 @dataclass(frozen=True)

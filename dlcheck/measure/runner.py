@@ -19,11 +19,15 @@ from dlcheck.measure.machine import Pressure
 from dlcheck.measure.record import Block, Effect, Guard, Kind, MemoryPoint, Noise
 from dlcheck.measure.statistics import BLOCKS, LEVEL, LOOK_LEVEL, LOOKS, Round, order
 
+SLOW_BLOCK_S = 1.5  # of blocks that take longer a round has fewer: rounds are what is counted
+FEW_BLOCKS = 2
 SLOW_S = 10.0  # a start that takes longer is made but once: then blocks are the units
 AGAIN = "A again"  # the arm that is A once more
+REPLAY = "replay"  # the arm of an ideal loader: a few real batches again and again
 BLOCK_S = 0.25  # a block takes this long at least: less is the clock's and the scheduler's
 LONG_BLOCK_S = 1.0  # and not much longer than this for the sake of an arm that is far faster
 MAX_EPOCHS = 16
+HANG_S = 60.0  # beyond the budget: then a block hangs
 MAX_BATCHES = 2_000
 
 Config = Mapping[str, Any]
@@ -88,6 +92,7 @@ class Outcome:
     ready: Mapping[str, Any] = field(default_factory=dict)
     configs: dict[str, Config] = field(default_factory=dict)  # as sized
     looks: int = 0
+    turns: int = 0  # blocks of each arm in a round, where these are fewer than the group says
     units: Literal["rounds", "blocks"] = "rounds"
     side_effects: Mapping[str, Any] | None = None
     setup_s: float = 0.0
@@ -131,6 +136,7 @@ class Runner:
         self.dice = random.Random(seed)
         self.looks = tuple(looks)
         self.clock = clock
+        self._deadline = 0.0
         self._walls: dict[str, float] = {}  # seconds that the latest warm-up of each arm took
 
     def run(
@@ -143,6 +149,7 @@ class Runner:
         outcome = Outcome(configs=dict(group.arms))
         self._walls.clear()
         start = self.clock()
+        self._deadline = start + budget_s
         watch = Pressure()
         try:
             self._rounds(group, outcome, start, budget_s, listen, noise)
@@ -233,9 +240,11 @@ class Runner:
                 self._try(arm, hosts, outcome, number, -1)
             if number == 0:
                 self._size(group, outcome, hosts)
+                if max(self._walls.values(), default=0.0) > SLOW_BLOCK_S:
+                    outcome.turns = min(group.blocks, FEW_BLOCKS)
             alive = [arm for arm in arms if arm not in outcome.failures]
             times: dict[str, list[float]] = {arm: [] for arm in alive}
-            turns = group.blocks
+            turns = outcome.turns or group.blocks
             if number == 0 and group.one_process and outcome.setup_s > SLOW_S:
                 outcome.units = "blocks"
                 turns = self.looks[-1]
@@ -279,7 +288,8 @@ class Runner:
         """One block of an arm; an arm that fails is out. Position -1 is a warm-up, which is kept but not counted."""
         watch = Pressure()
         try:
-            answer = hosts[arm].ask({"cmd": "block", "arm": arm, "config": dict(outcome.configs[arm])})
+            limit = max(0.0, self._deadline - self.clock()) + HANG_S
+            answer = hosts[arm].ask({"cmd": "block", "arm": arm, "config": dict(outcome.configs[arm])}, limit)
         except Failed as error:
             outcome.failures[arm] = error
             return []

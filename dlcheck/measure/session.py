@@ -14,15 +14,18 @@ from typing import Any
 from dlcheck.findings import SEVERITIES, Finding
 from dlcheck.measure import machine, reproducing, workload
 from dlcheck.measure.children import Child, Failed, Host, interpreter
-from dlcheck.measure.plan import QUESTIONS, Plan, Subject, combined, missing, plan
+from dlcheck.measure.plan import NO_CUDA, QUESTIONS, Plan, Subject, combined, missing, plan
 from dlcheck.measure.record import Evidence, Guard, Noise, Record, Verdict
 from dlcheck.measure.recording import Context, Measured, Settings
-from dlcheck.measure.runner import AGAIN, Comparison, Group, Progress, Runner
+from dlcheck.measure.runner import AGAIN, REPLAY, Comparison, Group, Progress, Runner
 from dlcheck.measure.statistics import BLOCKS
 
 __all__ = ["Session", "Settings", "Step", "Unusable"]
 
 _COST = {"oracle": 0, "epoch": 1, "startup": 2, "steady": 3, "memory": 4}
+ANSWER_S = 30.0  # that any answer may take, whatever the budget
+_MEASURED = ("size", "cpu_s", "wait_s", "variation", "sample_bytes")  # of samples, where the data are the user's
+_NOT_ABOUT_LOADING = frozenset({"DLC001", "DLC002"})
 _NEEDS_DATA = "it is asked of your own data: give --run COMMAND or --factory MODULE:FUNCTION"
 
 
@@ -64,6 +67,7 @@ class Session:
         # A program that is run brings its own interpreter.
         ready = {} if self.settings.run else self._probe()
         self.context = Context(self.settings, self.facts, ready)
+        findings = [one for one in findings if one.code not in _NOT_ABOUT_LOADING]
         self._all = len(findings)
         planned: list[Plan] = []
         confirmed: list[Plan] = []
@@ -102,13 +106,14 @@ class Session:
         """What the project's interpreter says of itself."""
         try:
             child = Child(self.python, {"dataset": {"kind": "shaped", "size": 1}}, self.runner.dice)
+            ready = child.ready
         except Failed as error:
             if error.stage == "import":
                 told = f"{self.python} has no torch: install it there, or name another interpreter with --python"
                 raise Unusable(told) from None
             raise Unusable(str(error)) from None
         child.close()
-        return child.ready
+        return ready
 
     def _environment(self) -> dict[str, str]:
         """In which `python` is the interpreter that was named, or that of the project's own folder."""
@@ -118,6 +123,10 @@ class Session:
 
     def _left(self) -> float:
         return self.settings.total_s - (time.perf_counter() - self._start)
+
+    def _limit(self) -> float:
+        """Seconds that an answer may take: a dataset can hang, too."""
+        return min(self.settings.budget_s + ANSWER_S, max(ANSWER_S, self._left()))
 
     def _without(self, finding: Finding, why: str, judged: Verdict = "not-measurable-here") -> Record:
         experiment = "oracle" if finding.code in QUESTIONS else "steady"
@@ -136,7 +145,7 @@ class Session:
             self.python = host.ready["executable"]
             self.context = replace(self.context, ready=host.ready)
         try:
-            live = host.ask({"cmd": "facts"}) if host is not None else {}
+            live = host.ask({"cmd": "facts"}, self._limit()) if host is not None else {}
             for finding in findings:
                 yield self._asked(finding, host) if finding.code in QUESTIONS else self._planned(finding, live)
         except Failed as error:
@@ -147,22 +156,24 @@ class Session:
 
     def _stopped_at(self, finding: Finding) -> Host | None:
         """The user's loader, where there is something to run that has it."""
-        own = self._own_workload(finding)
+        own = self._own_workload(finding, seed=None)  # what the program leaves to chance is left to it
         return next(iter(own.hosts(["A"]).values())) if own is not None else None
 
-    def _own_workload(self, finding: Finding) -> workload.Workload | None:
+    def _own_workload(self, finding: Finding, seed: int | None) -> workload.Workload | None:
         settings = self.settings
         if settings.run:
             return workload.AtItsLoader(self._command(finding))
         if settings.factory:
             dice = self.runner.dice
-            return workload.factory(self.python, settings.factory, settings.root, dice, settings.seed)
+            return workload.factory(self.python, settings.factory, settings.root, dice, seed)
         return None
 
     def _reproduced(self, finding: Finding) -> Record:
         settings = self.settings
         if not settings.run:
             return self._without(finding, "it is made to happen in your own program: give --run COMMAND")
+        if finding.code in reproducing.NEED_CUDA and not self._has_cuda():
+            return self._without(finding, NO_CUDA)
         self.show(Step(finding, self._done + 1, self._all))
         limit = min(reproducing.LIMIT_S, max(1.0, self._left()))
         found = reproducing.reproduce(finding, settings.run, self._environment(), settings.audit, limit)
@@ -181,15 +192,37 @@ class Session:
         question = QUESTIONS[finding.code]
         self.show(Step(finding, self._done + 1, self._all))
         try:
-            answer = host.ask({"cmd": "oracle", "name": question.oracle})
+            answer = host.ask({"cmd": "oracle", "name": question.oracle}, self._limit())
         except Failed as error:
             return self._without(finding, str(error), "error")
         if "inapplicable" in answer:
             return self._without(finding, answer["inapplicable"])
+        if question.two_runs:
+            return self._compared(finding, host, answer)
         absent: Verdict = "refuted-no-effect" if question.refutes else "inconclusive"
         judged: Verdict = "confirmed" if answer["violated"] else absent
         record = self.context.plain(finding, judged, answer["said"], host.ready["evidence"], "oracle")
         return replace(record, counts=answer["counts"])
+
+    def _compared(self, finding: Finding, host: Host, first: Mapping[str, Any]) -> Record:
+        """The record of a question whose answers two runs must agree on."""
+        try:
+            other = self._stopped_at(finding)
+            assert other is not None
+            try:
+                second = other.ask({"cmd": "oracle", "name": QUESTIONS[finding.code].oracle}, self._limit())
+            finally:
+                other.close()
+        except Failed as error:
+            return self._without(finding, str(error), "error")
+        differ = first["counts"] != second.get("counts")
+        reason = f"two runs {'differ' if differ else 'agree'}: {first['said']}"
+        judged: Verdict = "confirmed" if differ else "refuted-no-effect"
+        record = self.context.plain(finding, judged, reason, host.ready["evidence"], "oracle")
+        return replace(record, counts={"first": first["counts"], "second": second.get("counts")})
+
+    def _has_cuda(self) -> bool:
+        return bool(self.context.ready.get("cuda"))
 
     def _planned(self, finding: Finding, live: Mapping[str, Any]) -> Record | Plan:
         subject = self._subject(finding, live)
@@ -201,18 +234,19 @@ class Session:
             assert isinstance(found, Plan)
         fed = self.settings.run and not self.settings.extract and found.template.in_vivo
         evidence: Evidence = "in-vivo" if fed else self._workload(found).evidence
-        why = missing(found.template, evidence, subject, has_cuda=bool(self.context.ready.get("cuda")))
+        why = missing(found.template, evidence, subject, has_cuda=self._has_cuda())
         return self._without(finding, why) if why else found
 
     def _subject(self, finding: Finding, live: Mapping[str, Any]) -> Subject:
         cores = self.facts["usable_cores"] / max(1, self.facts["world"])
         method = self.context.ready.get("start_method", "")
-        return Subject(finding, finding.measure, live.get("options", {}), cores, method)
+        measured = {name: live[name] for name in _MEASURED if live.get(name) is not None}
+        return Subject(finding, finding.measure, live.get("options", {}), cores, method, measured)
 
     # A group
 
     def _workload(self, one: Plan) -> workload.Workload:
-        own = self._own_workload(one.finding) if one.template.extract else None
+        own = self._own_workload(one.finding, self.settings.seed) if one.template.extract else None
         if own is not None:
             return own
         return workload.stand_in(self.python, one.template.dataset, self.runner.dice, self.settings.seed)
@@ -222,7 +256,15 @@ class Session:
         first = plans[0]
         if self.settings.run and not self.settings.extract and first.template.in_vivo:
             looped = workload.InItsLoop(self._command(first.finding))
-            yield from self._measure(plans, looped.evidence, {"feed": looped.feed})
+            records = list(self._measure(plans, looped.evidence, {"feed": looped.feed}))
+            if self.interrupted or not first.template.extract or any(one.verdict != "error" for one in records):
+                yield from records
+                return
+            # A loop that cannot be fed, or ends too soon, still has a loader.
+            note = Guard("in-vivo", "skipped", records[0].reason)
+            work = self._workload(first)
+            for record in self._measure(plans, work.evidence, {"hosts": work.hosts, "one_process": work.one_process}):
+                yield replace(record, guards=[note, *record.guards])
             return
         work = self._on_device(plans) if first.template.device else self._workload(first)
         yield from self._measure(plans, work.evidence, {"hosts": work.hosts, "one_process": work.one_process})
@@ -276,6 +318,8 @@ def _group(plans: Sequence[Plan], how: Mapping[str, Any], *, with_noise: bool) -
         comparisons[one.finding.fingerprint] = Comparison("A", name, one.template.metric.kind)
         for control, extra in one.template.controls.items():
             arms[control] = one.config({**one.template.written, **extra})
+    if "feed" in how:
+        arms[REPLAY] = {}
     blocks = first.template.blocks or BLOCKS
     return Group(arms, comparisons, sized=first.template.sized, blocks=blocks, **how)
 

@@ -47,23 +47,6 @@ def conditions_between(link: Link, outer: Link) -> Iterator[Link]:
         yield around
 
 
-def always_runs_in(link: Link, loop: Link) -> bool:
-    """Whether each round of a loop runs a statement: no ``if``, handler or inner loop lies between, none skips it."""
-    here = link
-    while here is not loop:
-        if any(_may_skip(earlier) for earlier in here.block[: here.index]):
-            return False
-        parent = here.parent
-        if parent is None:
-            return False
-        if parent is not loop and not isinstance(parent.stmt, (forms.With, forms.Try)):
-            return False
-        if here.slot.startswith("handler"):
-            return False
-        here = parent
-    return True
-
-
 def _may_skip(link: Link) -> bool:
     if isinstance(link.stmt, forms.Jump):
         return link.stmt.kind != "pass"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
@@ -345,6 +345,16 @@ def option_alts(ev: Evaluator, ref: LoaderRef, name: str) -> list[Alt]:
 
 def _option(ev: Evaluator, path: str, args: Arguments, name: str) -> Iterator[OptionAlt]:
     order = library.LOADER_CLASSES.get(path, library.LOADER_PARAMETERS)
+    return argument(ev, args, name, library.LOADER_DEFAULTS.get(name, ...), order)
+
+
+def argument(
+    ev: Evaluator, args: Arguments, name: str, default: object = ..., order: Sequence[str] = ()
+) -> Iterator[OptionAlt]:
+    """The alternatives for an argument: by its name, its place in ``order``, out of ``**`` dicts, or the default.
+
+    Without a ``default`` it is unknown where it is not given.
+    """
     found = calling.keyword(args, name)
     if found is None and name in order:
         found = calling.positional(args, order.index(name))
@@ -369,7 +379,6 @@ def _option(ev: Evaluator, path: str, args: Arguments, name: str) -> Iterator[Op
                 yield from (OptionAlt(UNKNOWN, before, None, 0) for before in joint)
         worlds = missing
     for world in worlds:
-        default = library.LOADER_DEFAULTS.get(name, ...)
         yield OptionAlt(UNKNOWN if default is ... else Const(default), world, None, 0)
 
 

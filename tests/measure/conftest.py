@@ -18,6 +18,7 @@ NEED_TORCH = [
     "test_device.py",
     "test_gpu_run.py",
     "test_loading.py",
+    "test_oracles.py",
     "test_overlap.py",
     "test_steps.py",
     "test_virtual.py",

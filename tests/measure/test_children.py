@@ -132,7 +132,7 @@ def script(folder: Path, text: str) -> str:
 )
 def test_an_interpreter_that_is_none(text: str, said: str, tmp_path: Path) -> None:
     with pytest.raises(Failed, match=said):
-        Child(script(tmp_path, text), TENSORS, random.Random(0))
+        _ = Child(script(tmp_path, text), TENSORS, random.Random(0)).ready
 
 
 def test_an_interpreter_that_is_not_there(tmp_path: Path) -> None:
@@ -143,7 +143,7 @@ def test_an_interpreter_that_is_not_there(tmp_path: Path) -> None:
 def test_an_interpreter_without_torch(tmp_path: Path) -> None:
     bare = script(tmp_path, f'exec "{sys.executable}" -I -S "$@"')
     with pytest.raises(Failed) as failed:
-        Child(bare, TENSORS, random.Random(0))
+        _ = Child(bare, TENSORS, random.Random(0)).ready
     assert (failed.value.stage, failed.value.kind) == ("import", "ModuleNotFoundError")
 
 
@@ -211,5 +211,5 @@ def test_a_factory_gives_the_loader(name: str, batches: int, tmp_path: Path) -> 
 def test_a_factory_that_is_none(name: str, said: str, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(FACTORY)
     with pytest.raises(Failed, match=said) as failed:
-        Child(sys.executable, {"factory": name, "folder": str(tmp_path)}, random.Random(0))
+        _ = Child(sys.executable, {"factory": name, "folder": str(tmp_path)}, random.Random(0)).ready
     assert failed.value.stage == "source"

@@ -132,3 +132,24 @@ def test_suggestions_about_one_loader_are_put_together() -> None:
     assert "rebuild" not in whole.suggested
     assert whole.suggested["loader"]["persistent_workers"] is True
     assert whole.finding.code == "ALL"
+
+
+@pytest.mark.parametrize(
+    ("code", "workers", "said"),
+    [
+        ("DLC202", 0, "run like this the loader has no workers"),
+        ("DLC201", 1, "run like this the loader has 1 worker"),
+        ("DLC204", 0, "run like this the loader has no workers"),
+    ],
+)
+def test_a_program_started_otherwise_decides_nothing(code: str, workers: int, said: str) -> None:
+    assert plan(subject(code, live={"num_workers": workers})) == said
+
+
+def test_a_stand_in_does_not_ask_what_runs() -> None:
+    assert isinstance(plan(subject("DLC303", live={"num_workers": 0})), Plan)
+
+
+def test_what_samples_cost_is_part_of_the_workload() -> None:
+    found = planned("DLC202", live={"num_workers": 2}, measured={"cpu_s": 0.002})
+    assert found.workload["cpu_s"] == Fact(0.002, "measured")

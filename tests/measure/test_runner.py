@@ -107,10 +107,15 @@ def test_each_round_has_fresh_processes() -> None:
 
 
 def test_the_warm_up_is_kept_but_not_counted() -> None:
-    machine = Machine(lambda arm, number: 50.0 if number == 0 else 1.0)
+    machine = Machine(lambda arm, number: 1.4 if number == 0 else 1.0)
     found = machine.run()
     assert found.rounds[0] == {"A": [1.0] * 4, "B": [1.0] * 4}
-    assert [block.t for block in found.blocks if block.position < 0][:2] == [50.0, 50.0]
+    assert [block.t for block in found.blocks if block.position < 0][:2] == [1.4, 1.4]
+
+
+def test_of_slow_blocks_a_round_has_fewer() -> None:
+    found = Machine(steady(3.0, 2.0)).run()
+    assert [len(each["A"]) for each in found.rounds] == [2] * 4
 
 
 def test_an_unclear_effect_is_looked_at_three_times() -> None:
@@ -129,7 +134,7 @@ def test_the_order_is_balanced() -> None:
 
 
 def test_the_time_runs_out() -> None:
-    found = Machine(steady(10.0, 5.0)).run(budget_s=200.0)
+    found = Machine(steady(10.0, 5.0)).run(budget_s=100.0)
     assert found.stopped == "budget"
     assert 1 < len(found.rounds) < 4
 

@@ -32,7 +32,8 @@ def main() -> int:
         channel.send(failure("import", error))
         return 3
     try:
-        torch.manual_seed(request.get("seed", 0))
+        if request.get("seed") is not None:
+            torch.manual_seed(request["seed"])
         source = make_source(request)
     except Exception as error:  # noqa: BLE001 -- a factory of the user may raise anything; the parent says it
         channel.send(failure("source", error))

@@ -11,7 +11,7 @@ from dlcheck.model import library, loops
 from dlcheck.model.flow import links_in, links_of, loops_around
 from dlcheck.model.scopes import Link, Module, Scope, Site, children, descend, expressions, last_name, target_names
 from dlcheck.model.training.evaluation import reached_calls
-from dlcheck.model.values import External, Made
+from dlcheck.model.values import External
 from dlcheck.model.worlds import ANY
 
 if TYPE_CHECKING:
@@ -274,12 +274,6 @@ def library_path(project: Project, site: Site) -> str:
     values = list(project.evaluator.values(call.func, project.point(site)))
     paths = {library.canonical(value.path) for value in values if isinstance(value, External)}
     return paths.pop() if len(paths) == 1 and len(values) == 1 else ""
-
-
-def made_paths(project: Project, expr: Expr, site: Site) -> set[str]:
-    """The library classes or functions of which a value may be the result."""
-    values = project.evaluator.values(expr, project.point(Site(expr, site.link, site.inner)))
-    return {value.path for value in values if isinstance(value, Made)}
 
 
 def names_in(exprs: Iterable[Expr]) -> set[str]:

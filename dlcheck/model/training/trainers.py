@@ -11,7 +11,7 @@ from dlcheck.model import calling
 from dlcheck.model.call_sites import CallSite, called_name_at
 from dlcheck.model.data import samples
 from dlcheck.model.datasets import unwrapped
-from dlcheck.model.loaders import OptionAlt
+from dlcheck.model.loaders import OptionAlt, argument
 from dlcheck.model.scopes import Link, Module, Site, last_name
 from dlcheck.model.values import (
     UNKNOWN,
@@ -26,10 +26,7 @@ from dlcheck.model.values import (
     LoaderRef,
     Made,
     Managed,
-    Mapping,
     Point,
-    Thunk,
-    Undefined,
     Value,
 )
 from dlcheck.model.workers import WorkerCode, worker_code
@@ -88,7 +85,7 @@ class TrainerArguments(CallSite):
         """The alternatives for an argument; the library's default where it is not given."""
         if self._is_set_later(name):
             return [OptionAlt(UNKNOWN, ANY, None, 0)]
-        return list(_option(self.project.evaluator, self.args, name, DEFAULTS.get(name, ...)))
+        return list(argument(self.project.evaluator, self.args, name, DEFAULTS.get(name, ...)))
 
     def on_gpu(self) -> bool:
         """Whether nothing says that it trains elsewhere than on a GPU of CUDA's."""
@@ -157,42 +154,6 @@ def trainer_arguments(project: Project) -> Iterator[TrainerArguments]:
 
 def _makes_arguments(path: str) -> bool:
     return path.startswith(_LIBRARIES) and path.rpartition(".")[2] in _ARGUMENTS
-
-
-def _option(ev: Evaluator, args: Arguments, name: str, default: object) -> Iterator[OptionAlt]:
-    found = calling.keyword(args, name)
-    if found is not None:
-        yield from _written(ev, found, args)
-        return
-    if any(starred for _, starred in args.positional):
-        yield OptionAlt(UNKNOWN, ANY, None, 0)
-        return
-    worlds = [ANY]
-    for spread in args.spreads:
-        missing: list[World] = []
-        for value, world in ev.force(spread):
-            joint = [both for before in worlds if (both := before.merge(world)) is not None]
-            thunk = value.get(name) if isinstance(value, Mapping) else None
-            if thunk is not None:
-                for alt in _written(ev, thunk, args):
-                    yield from (alt._replace(world=both) for before in joint if (both := before.merge(alt.world)))
-            elif isinstance(value, Mapping) and not value.open:
-                missing += joint
-            else:
-                yield from (OptionAlt(UNKNOWN, before, None, 0) for before in joint)
-        worlds = missing
-    for world in worlds:
-        yield OptionAlt(UNKNOWN if default is ... else Const(default), world, None, 0)
-
-
-def _written(ev: Evaluator, thunk: Thunk, args: Arguments) -> Iterator[OptionAlt]:
-    module = thunk.point.module if thunk.point is not None else args.point.module if args.point is not None else None
-    at = args.call.at if args.call is not None else 0
-    if module is not None and thunk.expr is not None:
-        at = module.arguments.get(thunk.expr.at, thunk.expr.at)
-    for value, world in ev.force(thunk):
-        open_ = isinstance(value, Undefined) or isinstance(value, Const) and value.chosen
-        yield OptionAlt(UNKNOWN if open_ else value, world, module, at)
 
 
 # -- what the samples cost
@@ -338,7 +299,7 @@ def _blocking(ev: Evaluator, made: Made) -> list[World]:
         if isinstance(value, Const) and value.value is None:
             worlds.append(world)
         elif isinstance(value, Made) and value.path.endswith("DataLoaderConfiguration") and value.args is not None:
-            for option in _option(ev, value.args, "non_blocking", False):
+            for option in argument(ev, value.args, "non_blocking", False):
                 both = world.merge(option.world)
                 if option.falsy and both is not None:
                     worlds.append(both)

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import os
 import random
+import tempfile
 import time
 from typing import Any
 
@@ -202,7 +204,99 @@ class Views(Dataset[Any]):
         return row.clone() if self.cloned else row
 
 
+class FileItems(Dataset[Any]):
+    """Items of one file of ``megabytes``: all of it is read for each, or the item's part."""
+
+    def __init__(self, size: int = 256, megabytes: int = 8, whole: bool = True) -> None:
+        self.size = size
+        self.part = (megabytes << 20) // size
+        self.whole = whole
+        self.folder = tempfile.TemporaryDirectory()
+        self.path = os.path.join(self.folder.name, "items")
+        with open(self.path, "wb") as stream:
+            stream.write(bytes(megabytes << 20))
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __getitem__(self, index: int) -> Any:
+        start = index * self.part
+        with open(self.path, "rb") as stream:
+            if self.whole:
+                data = stream.read()[start : start + self.part]
+            else:
+                stream.seek(start)
+                data = stream.read(self.part)
+        return torch.frombuffer(bytearray(data), dtype=torch.uint8)
+
+
+class Listed(Dataset[Any]):
+    """Names of the files of a folder: listed for each item, or once."""
+
+    def __init__(self, size: int = 2_000, again: bool = True) -> None:
+        self.folder = tempfile.TemporaryDirectory()
+        for index in range(size):
+            open(os.path.join(self.folder.name, f"{index:06d}"), "w").close()
+        self.names = None if again else sorted(os.listdir(self.folder.name))
+        self.size = size
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __getitem__(self, index: int) -> int:
+        names = sorted(os.listdir(self.folder.name)) if self.names is None else self.names
+        return int(names[index])
+
+
+class FrameRows(Dataset[Any]):
+    """Rows of a pandas table: by ``iloc`` for each item, or from the columns as arrays."""
+
+    def __init__(self, size: int = 10_000, by_row: bool = True) -> None:
+        import numpy
+        import pandas
+
+        frame = pandas.DataFrame({name: numpy.arange(size, dtype="float32") for name in "abcd"})
+        self.frame = frame if by_row else None
+        self.columns = [frame[name].to_numpy() for name in "abcd"]
+
+    def __len__(self) -> int:
+        return len(self.columns[0])
+
+    def __getitem__(self, index: int) -> Any:
+        if self.frame is None:
+            return [column[index] for column in self.columns]
+        row = self.frame.iloc[index]
+        return [row[name] for name in "abcd"]
+
+
+class Crops(Dataset[Any]):
+    """A crop of 64 x 64 of a picture of 500 x 375: taken of the tensor, or of the picture before it is one."""
+
+    def __init__(self, size: int = 256, late: bool = True) -> None:
+        from PIL import Image
+        from torchvision import transforms
+
+        steps = [transforms.ToTensor(), transforms.CenterCrop(64)]
+        self.transform = transforms.Compose(steps if late else steps[::-1])
+        self.picture = Image.new("RGB", (500, 375))
+        self.size = size
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __getitem__(self, index: int) -> Any:
+        return self.transform(self.picture)
+
+
 KINDS: dict[str, Any] = {
+    "whole-file": FileItems,
+    "part-of-file": functools.partial(FileItems, whole=False),
+    "listed-again": Listed,
+    "listed-once": functools.partial(Listed, again=False),
+    "frame-rows": FrameRows,
+    "frame-columns": functools.partial(FrameRows, by_row=False),
+    "late-crops": Crops,
+    "early-crops": functools.partial(Crops, late=False),
     "shaped": Shaped,
     "stream": ShapedStream,
     "tensors": tensors,

@@ -400,6 +400,54 @@ def draws_beyond_the_end(source: Any, config: dict[str, Any]) -> dict[str, Any]:
     return answer(len(weights) != size, said, weights=len(weights), size=size)
 
 
+def order_changes(source: Any, config: dict[str, Any]) -> dict[str, Any]:
+    """Whether two epochs take the samples in another order."""
+    loader = source.loader({"num_workers": 0})
+    first, second = (_drawn(loader)[:SAMPLES] for _ in range(2))
+    same = first == second
+    told = f"the first {len(first)} indices of two epochs are {'the same' if same else 'different'}"
+    return answer(not same, told, indices=len(first))
+
+
+def workers_fail_to_start(source: Any, config: dict[str, Any]) -> dict[str, Any]:
+    """Whether the user's ``worker_init_fn`` raises: a seed of 64 bits is too large for NumPy, say."""
+    init = getattr(source.loader({"num_workers": 0}), "worker_init_fn", None)
+    if init is None:
+        raise Inapplicable("run like this the loader has no worker_init_fn")
+    try:
+        list(DataLoader(_Draws(), batch_size=None, num_workers=WORKERS, worker_init_fn=init))
+    except Exception as error:  # noqa: BLE001 -- that is the question
+        return answer(True, f"a worker ends with {_said(error)}")
+    return answer(False, f"{WORKERS} workers start")
+
+
+def nested_iteration(source: Any, config: dict[str, Any]) -> dict[str, Any]:
+    """Whether iterating persistent workers again inside a loop takes the outer loop its batches."""
+    loader = with_workers(source, persistent_workers=True)
+    expected = min(len(loader), ITEMS)
+    if expected < 2:
+        raise Inapplicable("an epoch has but one batch: there is nothing to nest")
+    given = 0
+    try:
+        for given, _ in enumerate(loader, 1):
+            if given == 1:
+                next(iter(loader))
+            if given == expected:
+                break
+    except Exception as error:  # noqa: BLE001 -- that is an answer as well
+        return answer(True, f"after {given} of {expected} batches the outer loop raises {_said(error)}", given=given)
+    told = f"the outer loop gets {given} of {expected} batches"
+    return answer(given < expected, told, given=given, expected=expected)
+
+
+def indices_of_split(source: Any, config: dict[str, Any]) -> dict[str, Any]:
+    """Which samples a part of a dataset holds: what two runs are compared by."""
+    indices = getattr(source.dataset, "indices", None)
+    if indices is None:
+        raise Inapplicable(f"{type(source.dataset).__name__} is no part of a dataset")
+    return answer(False, f"{len(indices)} indices", digest=digest(list(map(int, indices))))
+
+
 Oracle = Callable[[Any, dict[str, Any]], dict[str, Any]]
 
 ORACLES: dict[str, Oracle] = {
@@ -411,6 +459,10 @@ ORACLES: dict[str, Oracle] = {
     "samples-left-out": samples_left_out,
     "samples-drawn-twice": samples_drawn_twice,
     "order-is-fixed": order_is_fixed,
+    "order-changes": order_changes,
+    "workers-fail-to-start": workers_fail_to_start,
+    "nested-iteration": nested_iteration,
+    "indices-of-split": indices_of_split,
     "last-batch-is-one": last_batch_is_one,
     "epoch-ends-early": epoch_ends_early,
     "second-pass-is-empty": second_pass_is_empty,

@@ -1,0 +1,254 @@
+"""`dlcheck measure`, as a person at a console meets it."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+TORCH = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs torch")
+
+TRAIN = """\
+import torch
+from torch.utils.data import DataLoader, IterableDataset
+
+
+class Stream(IterableDataset):
+    def __init__(self, size):
+        self.size = size
+
+    def __iter__(self):
+        for index in range(self.size):
+            yield torch.tensor([float(index)])
+
+
+def make():
+    return DataLoader(Stream(40), batch_size=4, num_workers=2)
+
+
+def main():
+    loader = make()
+    model = torch.nn.Linear(1, 1)
+    for epoch in range(3):
+        for batch in loader:
+            model(batch).sum().backward()
+    torch.save(model.state_dict(), "model.pt")
+    open("done.txt", "w").close()
+
+
+if __name__ == "__main__":
+    main()
+"""
+CRASHES = """\
+from torch.utils.data import DataLoader, TensorDataset
+import torch
+
+loader = DataLoader(TensorDataset(torch.zeros(4)), persistent_workers=True)
+for batch in loader:
+    pass
+"""
+
+Run = subprocess.CompletedProcess[str]
+Console = Callable[..., Run]
+
+
+@pytest.fixture
+def console(tmp_path: Path) -> Console:
+    def run(*words: str, environment: dict[str, str] | None = None) -> Run:
+        known = {**os.environ, "PYTHONPATH": str(ROOT), "NO_COLOR": "1", **(environment or {})}
+        known.pop("VIRTUAL_ENV", None)
+        if environment is None or "PRE_COMMIT" not in environment:
+            known.pop("PRE_COMMIT", None)
+        known["PATH"] = os.pathsep.join([os.path.dirname(sys.executable), known.get("PATH", "")])
+        command = [sys.executable, "-m", "dlcheck", *words]
+        return subprocess.run(command, cwd=tmp_path, env=known, capture_output=True, text=True, timeout=240)
+
+    (tmp_path / "pyproject.toml").write_text("[project]\nname = 'mine'\n")
+    (tmp_path / "train.py").write_text(TRAIN)
+    return run
+
+
+def measured(run: Run) -> dict[str, dict[str, Any]]:
+    assert run.stdout, run.stderr
+    return {one["code"]: one["measurement"] for one in json.loads(run.stdout)["findings"]}
+
+
+def records(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(file.read_text()) for file in sorted((folder / ".dlcheck" / "measurements").glob("*.json"))]
+
+
+JSON = ("--output-format", "json")
+
+
+@TORCH
+@pytest.mark.slow
+def test_a_wrong_result_is_confirmed_by_the_program_itself(console: Console, tmp_path: Path) -> None:
+    run = console("measure", ".", "--select", "DLC401", "--run", "python train.py", *JSON)
+    assert run.returncode == 1
+    assert measured(run)["DLC401"]["verdict"] == "confirmed"
+    assert measured(run)["DLC401"]["evidence"] == "extract"
+    assert "runs `python train.py` up to its loader" in run.stderr
+    # Not one step was taken, and nothing was left behind but the record.
+    assert sorted(os.listdir(tmp_path)) == [".dlcheck", "pyproject.toml", "train.py"]
+    (record,) = records(tmp_path)
+    assert record["counts"] == {"alone": 40, "with_workers": 80, "again": 40}
+    assert record["experiment"] == "oracle"
+
+
+@TORCH
+@pytest.mark.slow
+def test_later_runs_know_it(console: Console) -> None:
+    console("measure", ".", "--select", "DLC401", "--factory", "train:make")
+    run = console(".", "--select", "DLC401")
+    assert "= measured: here on" in run.stdout
+    assert "confirmed: 40 samples without workers, 80 with 2" in run.stdout
+
+
+@TORCH
+@pytest.mark.slow
+def test_a_crash_is_made_to_happen(console: Console, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(CRASHES)
+    run = console("measure", "train.py", "--select", "DLC203", "--run", "python train.py", *JSON)
+    assert measured(run)["DLC203"]["verdict"] == "confirmed"
+    assert "persistent_workers option needs num_workers > 0" in records(tmp_path)[0]["reason"]
+
+
+@TORCH
+@pytest.mark.slow
+def test_an_effect_is_timed_with_a_stand_in(console: Console, tmp_path: Path) -> None:
+    """Starting workers by spawn takes seconds, which workers that stay do not: a factor of ten and more."""
+    text = TRAIN.replace("num_workers=2", 'num_workers=1, multiprocessing_context="spawn"')
+    (tmp_path / "train.py").write_text(text)
+    page = tmp_path / "page.html"
+    words = ("measure", ".", "--select", "DLC202", "--quick", "--progress", "json", "--report", str(page))
+    run = console(*words, "--budget", "200", *JSON)
+    found = measured(run)["DLC202"]
+    assert found["ratio"] is not None, run.stderr
+    assert found["ratio"] < 0.2
+    assert (found["unit"], found["evidence"]) == ("s/epoch", "synthetic")
+    events = [json.loads(line) for line in run.stderr.splitlines() if line.startswith("{")]
+    assert [event["round"] for event in events if "round" in event] == [1, 2, 3, 4]
+    assert events[-1]["event"] == "record"
+    (record,) = records(tmp_path)
+    assert len([block for block in record["blocks"] if block["position"] >= 0]) >= 4 * 2 * 3
+    assert {"A", "B", "A again"} <= set(record["arms"])
+    assert "DLC202" in page.read_text()
+
+
+@TORCH
+@pytest.mark.slow
+def test_an_interruption_keeps_what_was_measured(console: Console, tmp_path: Path) -> None:
+    if os.name == "nt":
+        pytest.skip("signals are others there")
+    (tmp_path / "train.py").write_text(TRAIN.replace("for epoch in range(3):", "while True:"))
+    command = [sys.executable, "-m", "dlcheck", "measure", ".", "--select", "DLC401,DLC202", "--progress", "lines"]
+    command += ["--factory", "train:make", "--extend-exclude", "none", "--output-format", "json"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environment.pop("PRE_COMMIT", None)
+    process = subprocess.Popen(
+        command,
+        cwd=tmp_path,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        # Whoever started the tests may ignore it, and children inherit that.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler) and None,
+    )
+    assert process.stderr is not None
+    lines: list[str] = []
+    limit = time.monotonic() + 120
+    for line in process.stderr:
+        lines.append(line)
+        if "round 1/" in line or time.monotonic() > limit:
+            process.send_signal(signal.SIGINT)
+            break
+    out, rest = process.communicate(timeout=120)
+    assert "Traceback" not in rest
+    assert "interrupted: what was measured until then is kept" in rest
+    found = {one["code"]: one["measurement"] for one in json.loads(out)["findings"]}
+    assert found["DLC401"]["verdict"] == "confirmed"
+    assert found["DLC202"]["verdict"] == "inconclusive"
+
+
+# What does not run
+
+
+def test_nothing_is_measured_under_pre_commit(console: Console) -> None:
+    run = console("measure", ".", environment={"PRE_COMMIT": "1"})
+    assert run.returncode == 2
+    assert run.stderr == "dlcheck: error: nothing is measured under pre-commit: a hook must not run your program\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--extract"], "--extract goes with --run"),
+        (["--run", "python train.py", "--factory", "train:make"], "give one"),
+        (["--budget", "0"], "--budget"),
+        (["--audit", "maybe"], "--audit"),
+    ],
+)
+def test_options_that_do_not_fit(words: Sequence[str], said: str, console: Console) -> None:
+    run = console("measure", ".", *words)
+    assert run.returncode == 2
+    assert said in run.stderr
+
+
+@pytest.mark.parametrize("words", [["--run", "python train.py"], ["--quick"], ["--factory", "train:make"]])
+def test_a_plain_check_measures_nothing(words: Sequence[str], console: Console, tmp_path: Path) -> None:
+    run = console("check", ".", *words)
+    assert run.returncode == 2
+    assert f"{words[0]} goes with --measure" in run.stderr
+    assert not (tmp_path / ".dlcheck").exists()
+
+
+def test_an_interpreter_without_torch_is_told_in_one_line(console: Console, tmp_path: Path) -> None:
+    bare = tmp_path / "bare"
+    bare.write_text(f'#!/bin/sh\nexec "{sys.executable}" -I -S "$@"\n')
+    bare.chmod(0o755)
+    run = console("measure", ".", "--python", str(bare))
+    assert run.returncode == 2
+    assert run.stderr.splitlines()[-1] == (
+        f"dlcheck: error: {bare} has no torch: install it there, or name another interpreter with --python"
+    )
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("no-such-program train.py", "cannot run `no-such-program`"),
+        ("python nothing.py", "ended with status 2"),
+        ("python -c pass", "the program built no DataLoader"),
+        ("python -I train.py", "`python -I` takes nothing from its environment"),
+    ],
+)
+def test_a_program_that_cannot_be_measured_is_told(command: str, said: str, console: Console) -> None:
+    run = console("measure", ".", "--select", "DLC401", "--run", command, "-q", *JSON)
+    assert "Traceback" not in run.stderr
+    (finding,) = json.loads(run.stdout)["findings"]
+    assert finding["measurement"]["verdict"] == "error"
+    assert (
+        said in finding["measurement"].get("text", "")
+        or said in console("measure", ".", "--select", "DLC401", "--run", command, "-q").stdout
+    )
+
+
+def test_what_no_run_decides_is_said(console: Console) -> None:
+    run = console("measure", ".", "--select", "DLC401", "-q")
+    if "has no torch" in run.stderr:
+        pytest.skip("needs torch")
+    assert (
+        "not measurable here: it is asked of your own data: give --run COMMAND or --factory MODULE:FUNCTION"
+        in run.stdout
+    )
