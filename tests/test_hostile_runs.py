@@ -284,10 +284,17 @@ def test_a_fault_of_our_own_exits_with_two(good: Path) -> None:
     assert done.stderr.startswith("dlcheck: error: internal error: ZeroDivisionError: x")
 
 
+def heed_interrupts() -> None:
+    """Whoever started the tests in the background ignores interrupts, and children inherit that."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+
 def test_interrupt_has_no_traceback(tmp_path: Path) -> None:
     with subprocess.Popen(
         [sys.executable, "-m", "dlcheck", "check", "-"],
         cwd=tmp_path, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        preexec_fn=heed_interrupts,
     ) as process:  # fmt: skip
         time.sleep(2)  # it waits for its input now
         process.send_signal(signal.SIGINT)

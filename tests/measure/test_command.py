@@ -49,6 +49,15 @@ def main():
 if __name__ == "__main__":
     main()
 """
+IN_MEMORY = """\
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+loader = DataLoader(TensorDataset(torch.zeros(4096, 8)), batch_size=64, num_workers=2, persistent_workers=True)
+for epoch in range(9):
+    for batch in loader:
+        pass
+"""
 CRASHES = """\
 from torch.utils.data import DataLoader, TensorDataset
 import torch
@@ -126,23 +135,26 @@ def test_a_crash_is_made_to_happen(console: Console, tmp_path: Path) -> None:
 @TORCH
 @pytest.mark.slow
 def test_an_effect_is_timed_with_a_stand_in(console: Console, tmp_path: Path) -> None:
-    """Starting workers by spawn takes seconds, which workers that stay do not: a factor of ten and more."""
-    text = TRAIN.replace("num_workers=2", 'num_workers=1, multiprocessing_context="spawn"')
-    (tmp_path / "train.py").write_text(text)
+    """Data in memory is handed over by workers far slower than it is taken: a factor of ten."""
+    (tmp_path / "train.py").write_text(IN_MEMORY)
     page = tmp_path / "page.html"
-    words = ("measure", ".", "--select", "DLC202", "--quick", "--progress", "json", "--report", str(page))
+    words = ("measure", ".", "--select", "DLC204", "--quick", "--progress", "json", "--report", str(page))
     run = console(*words, "--budget", "200", *JSON)
-    found = measured(run)["DLC202"]
+    found = measured(run)["DLC204"]
     assert found["ratio"] is not None, run.stderr
-    assert found["ratio"] < 0.2
+    assert found["ratio"] < 0.5
     assert (found["unit"], found["evidence"]) == ("s/epoch", "synthetic")
     events = [json.loads(line) for line in run.stderr.splitlines() if line.startswith("{")]
     assert [event["round"] for event in events if "round" in event] == [1, 2, 3, 4]
     assert events[-1]["event"] == "record"
     (record,) = records(tmp_path)
-    assert len([block for block in record["blocks"] if block["position"] >= 0]) >= 4 * 2 * 3
+    assert len([block for block in record["blocks"] if block["position"] >= 0]) == 4 * 4 * 3
     assert {"A", "B", "A again"} <= set(record["arms"])
-    assert "DLC202" in page.read_text()
+    assert "DLC204" in page.read_text()
+
+
+def _heed_interrupts() -> None:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @TORCH
@@ -163,7 +175,7 @@ def test_an_interruption_keeps_what_was_measured(console: Console, tmp_path: Pat
         stderr=subprocess.PIPE,
         text=True,
         # Whoever started the tests may ignore it, and children inherit that.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler) and None,
+        preexec_fn=_heed_interrupts,
     )
     assert process.stderr is not None
     lines: list[str] = []

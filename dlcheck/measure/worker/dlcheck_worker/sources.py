@@ -11,7 +11,7 @@ import os
 import sys
 from typing import Any
 
-from torch.utils.data import BatchSampler, DataLoader, RandomSampler
+from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSampler
 
 from . import datasets
 
@@ -123,6 +123,6 @@ def _arguments(loader: Any) -> dict[str, Any]:
     if loader.batch_size is None and loader.batch_sampler is not None:
         return {**arguments, "batch_sampler": loader.batch_sampler}
     arguments.update(batch_size=loader.batch_size, drop_last=loader.drop_last)
-    if hasattr(loader.dataset, "__getitem__"):
+    if not isinstance(loader.dataset, IterableDataset):
         arguments["sampler"] = loader.sampler
     return arguments
