@@ -289,7 +289,6 @@ def heed_interrupts() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-
 def test_interrupt_has_no_traceback(tmp_path: Path) -> None:
     with subprocess.Popen(
         [sys.executable, "-m", "dlcheck", "check", "-"],
