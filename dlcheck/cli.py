@@ -210,9 +210,21 @@ _MEASURING = (
     click.option("--extract", is_flag=True, help="Stop that program at the loader: measure the loader alone."),
     click.option("--factory", metavar="MODULE:FUNCTION", help="Measure the dataset that this returns."),
     click.option("--python", metavar="PATH", help="The interpreter of the project, which has torch."),
-    click.option("--budget", type=_SECONDS, default=60.0, metavar="SECONDS", help="For each finding.  [60]"),
-    click.option("--total", type=_SECONDS, default=600.0, metavar="SECONDS", help="For all findings.  [600]"),
-    click.option("--quick", is_flag=True, help="Four rounds, whatever they say."),
+    click.option(
+        "--budget",
+        type=_SECONDS,
+        default=60.0,
+        metavar="SECONDS",
+        help="For each finding, and for the A/A of its kind; a round that has begun is finished.  [60]",
+    ),
+    click.option(
+        "--total",
+        type=_SECONDS,
+        default=600.0,
+        metavar="SECONDS",
+        help="For all findings: what is left then is inconclusive.  [600]",
+    ),
+    click.option("--quick", is_flag=True, help="Four rounds, whatever they say: only large effects are confirmed."),
     click.option(
         "--audit",
         type=click.Choice(("log", "deny")),
@@ -323,9 +335,9 @@ def check(paths: tuple[str, ...], **options: Any) -> int:
     if options["show_files"]:
         return _show_files(paths, config)
     report = _run(paths, config, stdin, options)
-    if options["measure"]:
-        _measure(report, config, named, options)
-    return _finish(report, config, options)
+    interrupted = options["measure"] and _measure(report, config, named, options)
+    status = _finish(report, config, options)
+    return 130 if interrupted else status
 
 
 def _only_with_measure(options: Mapping[str, Any]) -> None:
@@ -363,26 +375,31 @@ def _finish(report: Report, config: Config, options: Mapping[str, Any]) -> int:
 
 @cli.command()
 @click.argument("paths", nargs=-1, type=click.Path(readable=False))
+@measuring
 @configuring
 @reporting
-@measuring
 def measure(paths: tuple[str, ...], **options: Any) -> int:
     """Confirm each finding by running it: as it is written, against what is suggested.
 
+    \b
+    dlcheck measure train.py --run "python train.py --epochs 1"
+
     Without --run or --factory a stand-in is measured, which shows what a fault costs and not what it
-    costs you.  Only --run runs your program: it is stopped before it saves anything.
+    costs you.  --run starts your program, stops it at its loader or after some batches, and lets it
+    save no checkpoint.
     """
     off = {"update_baseline": False, "prune_baseline": False, "error_stale_baseline": False, "measure": True}
     options = {**options, **off}
     paths = paths or (".",)
     config = _load(paths, options)
     report = _run(paths, config, None, options)
-    _measure(report, config, paths, options)
-    return _finish(report, config, options)
+    interrupted = _measure(report, config, paths, options)
+    status = _finish(report, config, options)
+    return 130 if interrupted else status
 
 
-def _measure(report: Report, config: Config, paths: Sequence[str], options: Mapping[str, Any]) -> None:
-    """Measure the findings of a report, and let them say what came out."""
+def _measure(report: Report, config: Config, paths: Sequence[str], options: Mapping[str, Any]) -> bool:
+    """Measure the findings of a report, and let them say what came out; whether it was interrupted."""
     from dlcheck.measure import command
     from dlcheck.measure.recording import Settings
     from dlcheck.measure.session import Unusable
@@ -395,9 +412,14 @@ def _measure(report: Report, config: Config, paths: Sequence[str], options: Mapp
         total_s=options["total"],
         **{name: options[name] for name in names},
     )
-    if settings.run:
-        policy = {"log": "what it writes is listed and put back", "deny": "it may not write"}[settings.audit]
+    if settings.run and report.findings:
+        policy = {
+            "log": "files that it changes are put back, new ones stay and are listed",
+            "deny": "it may write no file",
+        }[settings.audit]
         complain(f"runs `{settings.run}` up to its loader and some batches; {policy}")
+    if report.findings and not options["quiet"]:
+        complain(f"{_count(len(report.findings), 'finding')} to measure, in about {settings.total_s:.0f} s at most")
     listener = _listener(options)
     try:
         found = command.measure(report.findings, settings, listener, keep=not options["no_records"])
@@ -413,8 +435,11 @@ def _measure(report: Report, config: Config, paths: Sequence[str], options: Mapp
             command.write_page(options["report"], found)
         except OSError as error:
             raise Fault(f"{options['report']}: {error.strerror or error}") from None
+    if found.created:
+        complain(f"the program left new files: {', '.join(map(files.shown, found.created))}")
     if found.interrupted:
         complain("interrupted: what was measured until then is kept")
+    return found.interrupted
 
 
 def _refuse_to_measure(options: Mapping[str, Any]) -> None:
@@ -424,6 +449,21 @@ def _refuse_to_measure(options: Mapping[str, Any]) -> None:
         raise click.UsageError("--run and --factory are two ways to get at the loader: give one")
     if options["extract"] and not options["run"]:
         raise click.UsageError("--extract goes with --run")
+    if options["factory"] and ":" not in options["factory"]:
+        raise click.UsageError(f"--factory is MODULE:FUNCTION, not `{options['factory']}`")
+    if options["run"] is not None:
+        _refuse_command(options["run"])
+
+
+def _refuse_command(command: str) -> None:
+    import shlex
+
+    try:
+        words = shlex.split(command)
+    except ValueError as error:
+        raise click.UsageError(f"--run: {str(error).lower()} in `{command}`") from None
+    if not words:
+        raise click.UsageError("--run is empty: give the command that starts your program")
 
 
 def _listener(options: Mapping[str, Any]) -> Listener:

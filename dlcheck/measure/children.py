@@ -7,6 +7,7 @@ import json
 import os
 import queue
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -62,6 +63,8 @@ class Child:
 
     def __init__(self, python: str, request: Mapping[str, Any], dice: random.Random) -> None:
         self._log = tempfile.TemporaryFile(mode="w+", errors="replace")  # noqa: SIM115 -- closed with the child
+        # What it and its workers leave behind when they are ended goes with the folder.
+        self._folder = tempfile.mkdtemp(prefix="dlcheck-")
         try:
             self._process = subprocess.Popen(
                 [python, str(WORKER)],
@@ -69,11 +72,12 @@ class Child:
                 stdout=subprocess.PIPE,
                 stderr=self._log,
                 text=True,
-                env=_environment(dice),
+                env=_environment(dice, self._folder),
                 start_new_session=True,
             )
         except OSError as error:
             self._log.close()
+            shutil.rmtree(self._folder, ignore_errors=True)
             raise Failed("start", "", f"{python}: {error.strerror or error}") from None
         self._answers: queue.Queue[str] = queue.Queue()
         threading.Thread(target=self._listen, daemon=True).start()
@@ -104,6 +108,7 @@ class Child:
             if stream is not None:
                 with contextlib.suppress(OSError):
                     stream.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
 
     def _tell(self, message: Mapping[str, Any]) -> None:
         assert self._process.stdin is not None
@@ -151,13 +156,14 @@ class Child:
         return f": {lines[-1][:300]}" if lines else ""
 
 
-def _environment(dice: random.Random) -> dict[str, str]:
+def _environment(dice: random.Random, folder: str) -> dict[str, str]:
     """Ours, but with another hash seed and another size each time: both move a process's memory, and its speed."""
     kept = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     return {
         **kept,
         "PYTHONHASHSEED": str(dice.randrange(1, 2**32 - 1)),
         "DLCHECK_MEASURE": "1",
+        **dict.fromkeys(("TMPDIR", "TEMP", "TMP"), folder),
         "DLCHECK_PADDING": "x" * dice.randrange(4096),
     }
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 
 from dlcheck import files
 from dlcheck.findings import Finding
-from dlcheck.measure import page, store
-from dlcheck.measure.record import Record
+from dlcheck.measure import page, store, words
+from dlcheck.measure.record import Evidence, Record
 from dlcheck.measure.recording import Settings
 from dlcheck.measure.session import Session, Step
 
@@ -27,11 +27,12 @@ class Listener:
 
 @dataclass
 class Measurements:
-    """What came of it; ``problems`` are lines about records that could not be kept."""
+    """What came of it; ``problems`` are lines about what went another way, or could not be kept."""
 
     records: list[Record] = field(default_factory=list)
     together: Record | None = None  # all suggestions of the loader that gains most by them
     problems: list[str] = field(default_factory=list)
+    created: list[str] = field(default_factory=list)  # files that the program made, and that are still there
     interrupted: bool = False
 
 
@@ -44,12 +45,15 @@ def measure(findings: Sequence[Finding], settings: Settings, listener: Listener,
     start = time.monotonic()
     for root, group in _by_root(findings, settings.root).items():
         left = settings.total_s - (time.monotonic() - start)
+        by_key = {store.key(finding, root): finding for finding in group}
         session = Session(replace(settings, root=root, total_s=max(0.0, left)), listener.step)
         for record in _until_interrupted(session.measure(group), session):
             found.records.append(record)
             listener.done(record)
-            if keep:
-                _keep(record, root, found)
+            found.created += [file for file in _created(record) if file not in found.created]
+            if keep and record.fingerprint in by_key:
+                _keep(record, by_key[record.fingerprint], root, found)
+        found.problems += session.notes
         found.together = found.together or session.together
         if session.interrupted:
             found.interrupted = True
@@ -72,9 +76,20 @@ def _by_root(findings: Sequence[Finding], top: str) -> dict[str, list[Finding]]:
     return roots
 
 
-def _keep(record: Record, root: str, found: Measurements) -> None:
-    if record.verdict == "not-measurable-here":
-        return  # it says nothing about the finding
+# From the weakest on: what a stand-in shows does not replace what the program showed.
+_STRENGTH: tuple[Evidence, ...] = ("none", "analytic", "synthetic", "factory", "extract", "in-vivo")
+
+
+def _keep(record: Record, finding: Finding, root: str, found: Measurements) -> None:
+    """Write a record, unless it says nothing or less than this machine's earlier one."""
+    if record.effect is None and record.counts is None and record.verdict != "suggestion-breaks":
+        return
+    known = store.load(root).for_finding(finding)
+    current = known is not None and known.here and not known.outdated
+    if current and known is not None and _strength(known.record) > _strength(record):
+        at = f"{record.location.path}:{record.location.line} {record.code}"
+        found.problems.append(f"{at}: the earlier record is kept: {words.WORKLOADS[known.record.evidence]}")
+        return
     try:
         store.save(root, record)
     except OSError as error:
@@ -82,6 +97,14 @@ def _keep(record: Record, root: str, found: Measurements) -> None:
         line = f"{files.shown(where)}: the measurement is not kept: {error.strerror or error}"
         if line not in found.problems:
             found.problems.append(line)
+
+
+def _strength(record: Record) -> int:
+    return _STRENGTH.index(record.evidence)
+
+
+def _created(record: Record) -> list[str]:
+    return list((record.side_effects or {}).get("created", ()))
 
 
 def forget(findings: Sequence[Finding], checked: Collection[str], codes: Collection[str], found: Measurements) -> None:

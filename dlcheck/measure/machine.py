@@ -222,4 +222,4 @@ def settle(system: System | None = None, limit_s: float = SETTLE_S) -> Guard:
 
 def capacity_guard(free: float, usable: int, when: str) -> Guard:
     enough = free >= FREE_ENOUGH * usable
-    return Guard(f"capacity-{when}", "pass" if enough else "fail", f"{free:.2f} of {usable} cores free")
+    return Guard(f"capacity-{when}", "pass" if enough else "fail", f"{free:.2f} of {usable} cores were free {when}")

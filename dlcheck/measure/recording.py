@@ -148,14 +148,16 @@ class Measured:
         if pair.b in outcome.failures:
             return "suggestion-breaks", f"what is suggested could not be run: {outcome.failures[pair.b]}"
         if found is None:
-            return "inconclusive", f"stopped ({outcome.stopped or 'no rounds'}) before two rounds were done"
+            why = {"budget": "the time was used up", "interrupted": "interrupted"}.get(outcome.stopped, "stopped")
+            return "inconclusive", f"{why} before two rounds were done"
         plain = verdict.judge(found, pair.kind, self.noise)
         reason = verdict.reason(plain, found, pair.kind, self.noise, one.template.metric.name)
         if found.n_units < LOOKS[0]:
-            return "inconclusive", f"stopped ({outcome.stopped}) after {found.n_units} {found.units}; {reason}"
+            why = {"budget": "the time was used up", "interrupted": "interrupted"}.get(outcome.stopped, "stopped")
+            return "inconclusive", f"{why} after {found.n_units} {found.units}; {reason.rpartition('; ')[2]}"
         failed = next((guard for guard in checks if guard.status == "fail"), None)
         if failed is not None:
-            return verdict.capped(plain, checks), f"{failed.name}: {failed.detail}; {reason}"
+            return verdict.capped(plain, checks), f"{failed.detail}; {reason.rpartition('; ')[2]}"
         return _less_the_controls(plain, reason, found, controls)
 
 

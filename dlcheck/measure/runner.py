@@ -342,5 +342,5 @@ def _aa(noise: Noise | None) -> Guard:
     if noise is None:
         return Guard("a-against-a", "skipped", "not measured")
     low, high = noise.ci
-    detail = f"A against itself: {noise.ratio:.3f} [{low:.3f}, {high:.3f}]"
+    detail = f"what is written, against itself: {noise.ratio:.3f} [{low:.3f}, {high:.3f}]"
     return Guard("a-against-a", "pass" if verdict.contains_one(noise) else "fail", detail)

@@ -50,6 +50,7 @@ class Session:
     settings: Settings
     show: Callable[[Step], None] = lambda step: None
     interrupted: bool = False
+    notes: list[str] = field(default_factory=list)  # lines about what went another way than was asked for
     together: Record | None = None  # of the loader for which several suggestions were confirmed
     _noises: dict[tuple[str, str], Noise] = field(default_factory=dict)  # by evidence and kind of block
     _done: int = 0
@@ -262,6 +263,7 @@ class Session:
                 return
             # A loop that cannot be fed, or ends too soon, still has a loader.
             note = Guard("in-vivo", "skipped", records[0].reason)
+            self.notes.append(f"{first.finding.code} is measured at its loader, not in the loop: {records[0].reason}")
             work = self._workload(first)
             for record in self._measure(plans, work.evidence, {"hosts": work.hosts, "one_process": work.one_process}):
                 yield replace(record, guards=[note, *record.guards])

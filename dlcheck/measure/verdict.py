@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from statistics import median
+from statistics import geometric_mean, median
 
 from dlcheck.measure.record import Effect, Guard, Kind, Noise, Verdict
 from dlcheck.measure.statistics import INFLATION, LEVEL, LOOK_LEVEL, LOOKS, Round, interval
@@ -18,8 +18,9 @@ def effect(rounds: Sequence[Round], looks: int, level: float = LOOK_LEVEL) -> Ef
     mean, low, high = interval([one.log_ratio for one in rounds], level)
     less, least, most = interval([one.difference for one in rounds], level)
     return Effect(
-        a=median(median(one.a) for one in rounds),
-        b=median(median(one.b) for one in rounds),
+        # On the same scale as the ratio, so that it is one by the other.
+        a=geometric_mean(median(one.a) for one in rounds),
+        b=geometric_mean(median(one.b) for one in rounds),
         ratio=math.exp(mean),
         ci=(math.exp(low), math.exp(high)),
         diff=less,
@@ -124,5 +125,6 @@ def reason(verdict: Verdict, found: Effect, kind: Kind, noise: Noise | None, nam
         return f"{where}, all of it within {EQUIVALENCE:.0%} of 1"
     if high < 1 / (1 + limit) or low > 1 + limit:  # the ratio is clear, the difference is not
         least, most = found.diff_ci
-        return f"{where}, but the difference is [{least:.3g}, {most:.3g}], which is not clear of {_floor(kind):.3g}"
-    return f"{where}: neither outside the margin of {limit:.1%} ({source}) nor all within {EQUIVALENCE:.0%} of 1"
+        return f"the difference, [{least:.3g}, {most:.3g}], is not clear of {_floor(kind):.3g}; {where}"
+    within = f"nor all within {EQUIVALENCE:.0%} of 1"
+    return f"the interval is neither outside the margin of {limit:.1%} ({source}) {within}; {where}"

@@ -191,6 +191,7 @@ def test_an_interruption_keeps_what_was_measured(console: Console, tmp_path: Pat
     found = {one["code"]: one["measurement"] for one in json.loads(out)["findings"]}
     assert found["DLC401"]["verdict"] == "confirmed"
     assert found["DLC202"]["verdict"] == "inconclusive"
+    assert process.returncode == 130
 
 
 # What does not run
