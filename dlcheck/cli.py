@@ -414,13 +414,14 @@ def _measure(report: Report, config: Config, paths: Sequence[str], options: Mapp
     )
     if settings.run and report.findings:
         policy = {
-            "log": "files that it changes are put back, new ones stay and are listed",
+            "log": "files that it overwrites are put back, new ones stay and are listed",
             "deny": "it may write no file",
         }[settings.audit]
         complain(f"runs `{settings.run}` up to its loader and some batches; {policy}")
     if report.findings and not options["quiet"]:
         complain(f"{_count(len(report.findings), 'finding')} to measure, in about {settings.total_s:.0f} s at most")
     listener = _listener(options)
+    _end_as_if_interrupted()
     try:
         found = command.measure(report.findings, settings, listener, keep=not options["no_records"])
     except Unusable as error:
@@ -442,6 +443,18 @@ def _measure(report: Report, config: Config, paths: Sequence[str], options: Mapp
     return found.interrupted
 
 
+def _end_as_if_interrupted() -> None:
+    """Whoever ends us, by closing a terminal or cancelling a job, must not leave a program's files half written."""
+    import signal
+
+    def interrupt(_number: int, _frame: object) -> None:
+        raise KeyboardInterrupt
+
+    for name in ("SIGTERM", "SIGHUP"):
+        if hasattr(signal, name):
+            signal.signal(getattr(signal, name), interrupt)
+
+
 def _refuse_to_measure(options: Mapping[str, Any]) -> None:
     if os.environ.get(PRE_COMMIT):
         raise Fault("nothing is measured under pre-commit: a hook must not run your program")
@@ -453,6 +466,16 @@ def _refuse_to_measure(options: Mapping[str, Any]) -> None:
         raise click.UsageError(f"--factory is MODULE:FUNCTION, not `{options['factory']}`")
     if options["run"] is not None:
         _refuse_command(options["run"])
+    if options["python"] is not None:
+        import shutil
+
+        if shutil.which(options["python"]) is None:
+            raise Fault(f"{options['python']}: no program to run: name the Python of your project with --python")
+    if options["report"]:
+        try:
+            open(options["report"], "ab").close()  # before an hour is spent on what cannot be written
+        except OSError as error:
+            raise Fault(f"{options['report']}: {error.strerror or error}") from None
 
 
 def _refuse_command(command: str) -> None:
@@ -479,7 +502,7 @@ def _listener(options: Mapping[str, Any]) -> Listener:
             lambda step: _tell(progress.line_of_json(step)), lambda record: _tell(progress.record_as_json(record))
         )
     if form == "lines" or not sys.stderr.isatty():
-        return Listener(lambda step: _tell(progress.text(step)), lambda record: None)
+        return Listener(lambda step: _tell(progress.text(step)), lambda record: _tell(progress.record_as_text(record)))
     import shutil
 
     width = shutil.get_terminal_size().columns

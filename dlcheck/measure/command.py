@@ -117,7 +117,6 @@ def forget(findings: Sequence[Finding], checked: Collection[str], codes: Collect
         if os.path.isdir(os.path.join(root, files.RECORDS)):
             records = store.load(root)
             records.prune(findings, checked, codes)
-            found.problems += records.problems
 
 
 def attached(findings: Sequence[Finding], found: Measurements) -> list[Finding]:

@@ -161,8 +161,14 @@ def facts(system: System | None = None) -> dict[str, Any]:
         "shm_total": shared[0] if shared else None,
         "shm_free": shared[1] if shared else None,
         "load": list(os.getloadavg()) if hasattr(os, "getloadavg") else None,
-        "world": int(os.environ.get("LOCAL_WORLD_SIZE", "1")),
+        "world": _world(),
     }
+
+
+def _world() -> int:
+    """Ranks that share this machine, as torchrun says it; one where it says nothing sensible."""
+    text = os.environ.get("LOCAL_WORLD_SIZE", "")
+    return max(1, int(text)) if text.isdigit() else 1
 
 
 class Pressure:

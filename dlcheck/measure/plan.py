@@ -455,7 +455,7 @@ QUESTIONS: dict[str, Question] = {
     "DLC401": Question("copies-per-sample"),
     "DLC403": Question("randomness-repeats"),
     "DLC404": Question("worker-seeds"),
-    "DLC405": Question("randomness-repeats"),
+    "DLC405": Question("sample-never-varies"),
     "DLC407": Question("randomness-repeats", refutes=False),
     "DLC408": Question("indices-of-split", two_runs=True),
     "DLC409": Question("workers-fail-to-start", refutes=False),

@@ -233,6 +233,12 @@ class Runner:
         outcome.rounds.append({arm: each for arm, each in times.items() if each and arm not in outcome.failures})
 
     def _round(self, group: Group, outcome: Outcome) -> None:
+        try:
+            self._asked_round(group, outcome)
+        except Failed as error:  # what holds the arms could not be started, this time or at all
+            outcome.failures.setdefault(group.names[0], error)
+
+    def _asked_round(self, group: Group, outcome: Outcome) -> None:
         number = len(outcome.rounds)
         arms = [arm for arm in group.names if arm not in outcome.failures]
         with self._hosts(group, arms, outcome) as hosts:
@@ -243,6 +249,9 @@ class Runner:
                 if max(self._walls.values(), default=0.0) > SLOW_BLOCK_S:
                     outcome.turns = min(group.blocks, FEW_BLOCKS)
             alive = [arm for arm in arms if arm not in outcome.failures]
+            if not alive:
+                outcome.rounds.append({})
+                return
             times: dict[str, list[float]] = {arm: [] for arm in alive}
             turns = outcome.turns or group.blocks
             if number == 0 and group.one_process and outcome.setup_s > SLOW_S:

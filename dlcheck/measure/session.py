@@ -15,6 +15,7 @@ from dlcheck.findings import SEVERITIES, Finding
 from dlcheck.measure import machine, reproducing, workload
 from dlcheck.measure.children import Child, Failed, Host, interpreter
 from dlcheck.measure.plan import NO_CUDA, QUESTIONS, Plan, Subject, combined, missing, plan
+from dlcheck.measure.program import SET_UP_S
 from dlcheck.measure.record import Evidence, Guard, Noise, Record, Verdict
 from dlcheck.measure.recording import Context, Measured, Settings
 from dlcheck.measure.runner import AGAIN, REPLAY, Comparison, Group, Progress, Runner
@@ -23,6 +24,7 @@ from dlcheck.measure.statistics import BLOCKS
 __all__ = ["Session", "Settings", "Step", "Unusable"]
 
 _COST = {"oracle": 0, "epoch": 1, "startup": 2, "steady": 3, "memory": 4}
+USED_UP = "the time for all findings (--total) was used up"
 ANSWER_S = 30.0  # that any answer may take, whatever the budget
 _MEASURED = ("size", "cpu_s", "wait_s", "variation", "sample_bytes")  # of samples, where the data are the user's
 _NOT_ABOUT_LOADING = frozenset({"DLC001", "DLC002"})
@@ -73,6 +75,9 @@ class Session:
         planned: list[Plan] = []
         confirmed: list[Plan] = []
         for site in _by_site(findings):
+            if self.settings.run and self._left() <= 0:
+                yield from (self._without(one, USED_UP, "inconclusive") for one in site)
+                continue
             crashing = [one for one in site if one.code in reproducing.METHODS]
             others = [one for one in site if one.code not in reproducing.METHODS]
             for found in itertools.chain(map(self._reproduced, crashing), self._at(others) if others else ()):
@@ -82,7 +87,7 @@ class Session:
                 else:
                     planned.append(found)
         for group in _grouped(planned):
-            why = "interrupted" if self.interrupted else "the time for all findings (--total) was used up"
+            why = "interrupted" if self.interrupted else USED_UP
             if self.interrupted or self._left() <= 0:
                 yield from (self._without(one.finding, why, "inconclusive") for one in group)
             else:
@@ -163,7 +168,7 @@ class Session:
     def _own_workload(self, finding: Finding, seed: int | None) -> workload.Workload | None:
         settings = self.settings
         if settings.run:
-            return workload.AtItsLoader(self._command(finding))
+            return workload.AtItsLoader(self._command(finding), min(SET_UP_S, max(ANSWER_S, self._left())))
         if settings.factory:
             dice = self.runner.dice
             return workload.factory(self.python, settings.factory, settings.root, dice, seed)

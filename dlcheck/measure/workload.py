@@ -112,6 +112,7 @@ class AtItsLoader:
     """The user's program, run anew for each round and stopped where it first iterates the loader."""
 
     command: Command
+    set_up_s: float
     evidence: Evidence = "extract"
     one_process: bool = True
 
@@ -121,7 +122,8 @@ class AtItsLoader:
     def stopped(self) -> program.Extracted:
         """The program at its loader; raises Failed, in one sentence, where it does not come there."""
         command = self.command
-        return program.extract(command.line, command.spec("extract"), env=command.environment)
+        spec = command.spec("extract")
+        return program.extract(command.line, spec, env=command.environment, set_up_s=self.set_up_s)
 
 
 REPLAYED = 4  # batches: fewer would stay in the caches

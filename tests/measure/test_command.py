@@ -194,6 +194,39 @@ def test_an_interruption_keeps_what_was_measured(console: Console, tmp_path: Pat
     assert process.returncode == 130
 
 
+OVERWRITES = TRAIN.replace(
+    "    loader = make()\n",
+    "    open('results.csv', 'w').write('started')\n    import time; time.sleep(60)\n    loader = make()\n",
+)
+
+
+@TORCH
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
+def test_whoever_ends_it_the_files_of_the_program_are_put_back(name: str, console: Console, tmp_path: Path) -> None:
+    if not hasattr(signal, name):
+        pytest.skip("no such signal here")
+    (tmp_path / "train.py").write_text(OVERWRITES)
+    results = tmp_path / "results.csv"
+    results.write_text("a year of results\n")
+    command = [sys.executable, "-m", "dlcheck", "measure", ".", "--select", "DLC401"]
+    process = subprocess.Popen(
+        [*command, "--run", f"{sys.executable} train.py"],
+        cwd=tmp_path,
+        env={name: value for name, value in os.environ.items() if name != "PRE_COMMIT"} | {"PYTHONPATH": str(ROOT)},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        preexec_fn=_heed_interrupts,
+    )
+    limit = time.monotonic() + 90
+    while results.read_text() != "started" and time.monotonic() < limit:
+        time.sleep(0.1)
+    assert results.read_text() == "started"
+    process.send_signal(getattr(signal, name))
+    assert process.wait(60) == 130
+    assert results.read_text() == "a year of results\n"
+
+
 # What does not run
 
 
@@ -210,6 +243,11 @@ def test_nothing_is_measured_under_pre_commit(console: Console) -> None:
         (["--run", "python train.py", "--factory", "train:make"], "give one"),
         (["--budget", "0"], "--budget"),
         (["--audit", "maybe"], "--audit"),
+        (["--factory", "train"], "--factory is MODULE:FUNCTION, not `train`"),
+        (["--run", "python 'train.py"], "--run: no closing quotation"),
+        (["--run", " "], "--run is empty"),
+        (["--python", "/nothing/python"], "/nothing/python: no program to run"),
+        (["--report", "nothing/page.html"], "nothing/page.html: No such file"),
     ],
 )
 def test_options_that_do_not_fit(words: Sequence[str], said: str, console: Console) -> None:

@@ -62,6 +62,20 @@ PAIRS: dict[str, tuple[str, str]] = {
         def make(): return DataLoader(Noisy(), batch_size=4)
         """,
     ),
+    "sample-never-varies": (
+        """
+        class Constant(Items):
+            def __getitem__(self, index):
+                torch.manual_seed(index)
+                return torch.rand(3)
+        def make(): return DataLoader(Constant(), batch_size=4)
+        """,
+        """
+        class Flipped(Items):
+            def __getitem__(self, index): return torch.ones(3) * (-1 if torch.rand(()) < 0.2 else 1)
+        def make(): return DataLoader(Flipped(), batch_size=4)
+        """,
+    ),
     "worker-seeds": (
         "def make(): return DataLoader(ROWS, num_workers=2, worker_init_fn=seeded)",
         "def make(): return DataLoader(ROWS, num_workers=2)",
@@ -248,6 +262,27 @@ def test_the_fault_is_found_and_its_absence_too(oracle: str, ask: Ask, monkeypat
     monkeypatch.setattr("dlcheck_worker.oracles.RACE_S", 0.2)
     sound = ask(right, oracle)
     assert not sound["violated"], sound
+
+
+def test_an_unsharded_stream_of_random_samples_is_found_by_their_number(ask: Ask) -> None:
+    code = """
+    class Noise(IterableDataset):
+        def __iter__(self): return (torch.randn(3) for _ in range(64))
+    def make(): return DataLoader(Noise(), batch_size=4, num_workers=2)
+    """
+    found = ask(code, "copies-per-sample")
+    assert found["violated"]
+    assert (found["counts"]["alone"], found["counts"]["with_workers"]) == (64, 128)
+
+
+@pytest.mark.parametrize("chance", [0.1, 0.5])
+def test_what_agrees_by_chance_decides_nothing(chance: float, ask: Ask) -> None:
+    code = f"""
+    class Flipped(Items):
+        def __getitem__(self, index): return torch.ones(3) * (-1 if torch.rand(()) < {chance} else 1)
+    def make(): return DataLoader(Flipped(), batch_size=4)
+    """
+    assert "may agree by chance" in ask(code, "randomness-repeats")["inapplicable"]
 
 
 @pytest.mark.parametrize(

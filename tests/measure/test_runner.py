@@ -166,6 +166,29 @@ def test_an_arm_that_fails_ends_the_comparison(arm: str) -> None:
     assert len(found.rounds) == 1
 
 
+def test_arms_that_all_fail_are_told() -> None:
+    broken = Failed("block", "OSError", "no such file")
+    found = Machine(steady(1.0, 0.5), fails={"A": broken, "B": broken}).run()
+    assert found.failures == {"A": broken, "B": broken}
+    assert found.effect_of(Comparison("A", "B", "ratio")) is None
+
+
+@pytest.mark.parametrize("rounds", [0, 2])
+def test_a_program_that_starts_no_more_is_told(rounds: int) -> None:
+    machine = Machine(steady(1.0, 0.5))
+
+    def start(arms: Sequence[str]) -> Mapping[str, FakeHost]:
+        if len(machine.hosts) >= 2 * rounds:
+            raise Failed("program", "", "FileExistsError: run1")
+        return machine.start(arms)
+
+    pairs = {"x": Comparison("A", "B", "ratio")}
+    group = Group({"A": {"block": "epoch"}, "B": {"block": "epoch"}}, pairs, start)
+    found = Runner(clock=machine.clock).run(group, 1e6)
+    assert "run1" in str(found.failures["A"])
+    assert len(found.rounds) == rounds
+
+
 def test_a_control_that_fails_ends_nothing() -> None:
     found = Machine(steady(1.0, 0.5), fails={"one thread": Failed("build", "", "no")}).run(["A", "B", "one thread"])
     assert len(found.rounds) == 4

@@ -78,7 +78,7 @@ class Guard:
             self._started(event, arguments)
         elif event == "sys.excepthook" and not self._session.muted:
             error = arguments[2]
-            self._session.tell(raised={"type": type(error).__name__, "message": str(error)[:500], **_where(error)})
+            self._session.tell(raised={"type": type(error).__name__, "message": _said(error), **_where(error)})
 
     # -- files
 
@@ -223,6 +223,12 @@ def _placed(arguments: tuple[Any, ...], at: int, folder: int | None) -> Any:
 
 def _text(word: Any) -> str:
     return os.fsdecode(word) if isinstance(word, (str, bytes, os.PathLike)) else str(word)
+
+
+def _said(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    # Of what a worker raised, torch hands on the whole traceback: the last line says it.
+    return lines[-1 if len(lines) > 1 and "Original Traceback" in str(error) else 0][:500] if lines else ""
 
 
 def _where(error: BaseException) -> dict[str, Any]:

@@ -144,7 +144,9 @@ def start(role: str) -> None:
         try:
             session.link.open()
         except OSError:
-            return  # a process that outlived its measurement, or one where no connection leads out
+            # A process that outlived its measurement must not train, and save, as if it were none.
+            sys.stderr.write("dlcheck: nobody measures this program any more: it is ended\n")
+            os._exit(3)
         session.link.quiet = rank() != 0
         atexit.register(session.ended)
         session.guard.watch()

@@ -23,6 +23,10 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset
 SAMPLES = 500  # looked at, at most
 WORKERS = 2
 ITEMS = 50
+STREAM = 2_000  # samples of a stream
+DRAWS = 24  # of a random sample; with fewer different ones than ENOUGH, workers may agree by chance
+ENOUGH = 8
+RARE = 96  # so that a flip with a chance of one in ten is seen
 RACE_S = 5.0  # what depends on who comes first is tried for so long
 
 
@@ -104,14 +108,18 @@ def copies_per_sample(source: Any, config: dict[str, Any]) -> dict[str, Any]:
     """Whether workers give samples again that others gave."""
     if not isinstance(source.dataset, IterableDataset):
         raise Inapplicable(f"{type(source.dataset).__name__} is no stream: its sampler shares it out")
-    alone = Counter(samples_of(source.loader({"num_workers": 0})))
+    alone = samples_of(source.loader({"num_workers": 0}), STREAM)
     loader = with_workers(source)
-    many = Counter(samples_of(loader, SAMPLES * loader.num_workers))
-    again = sum(count - alone[one] for one, count in many.items() if one in alone and count > alone[one])
-    counts = {"alone": sum(alone.values()), "with_workers": sum(many.values()), "again": again}
-    number = f"{counts['with_workers']} with {loader.num_workers}"
-    said = f"{counts['alone']} samples without workers, {number}, {again} of them again"
-    return answer(again > 0, said, **counts)
+    many = samples_of(loader, STREAM * loader.num_workers)
+    known = Counter(alone)
+    again = sum(max(0, count - known[one]) for one, count in Counter(many).items() if one in known)
+    counts = {"alone": len(alone), "with_workers": len(many), "again": again}
+    said = f"{len(alone)} samples without workers, {len(many)} with {loader.num_workers}"
+    if len(alone) < STREAM:  # all of it: then numbers tell, also where samples are drawn at random
+        return answer(len(many) > 1.5 * len(alone), said, **counts)
+    if not again and not set(alone) & set(many):
+        raise Inapplicable(f"{said}, none of them like another: a long stream of random samples tells nothing")
+    return answer(again > 0, f"{said}, {again} of them again", **counts)
 
 
 def same_with_workers(source: Any, config: dict[str, Any]) -> dict[str, Any]:
@@ -148,20 +156,27 @@ def _said(error: BaseException) -> str:
     return f"{type(error).__name__}: {lines[-1][:200] if lines else ''}"
 
 
+def sample_never_varies(source: Any, config: dict[str, Any]) -> dict[str, Any]:
+    """Whether a sample that should be drawn at random is always the same."""
+    drawn = _drawings(source, RARE)
+    distinct = len(set(drawn))
+    said = f"one sample, {len(drawn)} times: {distinct} different"
+    return answer(distinct == 1, said, distinct=distinct, drawn=len(drawn))
+
+
 def randomness_repeats(source: Any, config: dict[str, Any]) -> dict[str, Any]:
     """Whether workers draw the same as each other, or in each epoch, what one process would draw anew."""
-    _size(source.dataset)
-    index = 0
-    here = {digest(source.dataset[index]) for _ in range(6)}
-    if len(here) == 1:
-        return answer(True, "one sample, six times: always the same", distinct=1, drawn=6)
+    drawn = _drawings(source, DRAWS)
+    if len(set(drawn)) < ENOUGH:
+        told = f"one sample, {len(drawn)} times: only {len(set(drawn))} different, which may agree by chance"
+        raise Inapplicable(told)
     epochs = []
     for _ in range(2):
         # dlcheck: ignore[DLC206] an epoch is one of new workers
         loader = DataLoader(
             source.dataset,
             batch_size=None,
-            sampler=[index] * 6,
+            sampler=[0] * len(drawn),
             num_workers=WORKERS,
             worker_init_fn=getattr(source.loader({"num_workers": 0}), "worker_init_fn", None),
         )
@@ -174,6 +189,16 @@ def randomness_repeats(source: Any, config: dict[str, Any]) -> dict[str, Any]:
     )
     repeats = between_epochs or between_workers
     return answer(repeats, said, workers_agree=between_workers, epochs_agree=between_epochs)
+
+
+def _drawings(source: Any, number: int) -> list[str]:
+    """Hashes of one sample, asked for again and again."""
+    _size(source.dataset)
+    end = time.monotonic() + RACE_S
+    drawn: list[str] = []
+    while len(drawn) < number and (len(drawn) < 4 or time.monotonic() < end):
+        drawn.append(digest(source.dataset[0]))
+    return drawn[: len(drawn) // 2 * 2]
 
 
 class _Draws(Dataset[Any]):
@@ -454,6 +479,7 @@ ORACLES: dict[str, Oracle] = {
     "copies-per-sample": copies_per_sample,
     "same-with-workers": same_with_workers,
     "randomness-repeats": randomness_repeats,
+    "sample-never-varies": sample_never_varies,
     "worker-seeds": worker_seeds,
     "order-repeats": order_repeats,
     "samples-left-out": samples_left_out,
