@@ -82,13 +82,11 @@ def _uncopied(loader: Loader) -> Iterator[OptionAlt]:
 
 def _returned(end: Exit, samples: Samples) -> Spot:
     """What a path returns or yields, as it is written."""
-    link = end.link
-    if link is None:
+    if end.link is None or end.at is None:
         method = samples.method
         assert method is not None
         return Spot(method.module, method.function.name_at)
-    value = link.stmt.value if isinstance(link.stmt, (forms.Return, forms.Do)) else None
-    return Spot(link.scope.module, value.at if value is not None else link.stmt.at)
+    return Spot(end.link.scope.module, end.at)
 
 
 # -- reversed views

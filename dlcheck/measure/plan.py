@@ -141,34 +141,22 @@ def next_iter_in_loop(subject: Subject) -> Template:
     )
 
 
-def synchronous_loading(subject: Subject) -> Template:
-    suggested = max(1, int(subject.cores))
+def _side_by_side(written: Mapping[str, Any], suggested: Mapping[str, Any], **how: Any) -> Template:
+    """A step of two ways to share the cores, which only the cost of real samples can tell apart."""
     return Template(
-        "steady",
-        STEP,
-        "steady",
-        {"loader": {"num_workers": 0}},
-        {"loader": {"num_workers": suggested}},
-        {"one thread": {"loader": {"num_workers": 0}, "threads": 1}},
-        sized="batches",
-        parallel=True,
-        cost_decides=True,
-        in_vivo=True,
+        "steady", STEP, "steady", written, suggested, sized="batches", parallel=True, cost_decides=True, **how
     )
+
+
+def synchronous_loading(subject: Subject) -> Template:
+    alone = {"loader": {"num_workers": 0}}
+    suggested = {"loader": {"num_workers": max(1, int(subject.cores))}}
+    return _side_by_side(alone, suggested, controls={"one thread": {**alone, "threads": 1}}, in_vivo=True)
 
 
 def too_many_workers(subject: Subject) -> Template:
-    return Template(
-        "steady",
-        STEP,
-        "steady",
-        {"loader": _workers(subject)},
-        {"loader": {"num_workers": max(1, int(subject.cores))}},
-        sized="batches",
-        parallel=True,
-        cost_decides=True,
-        in_vivo=True,
-    )
+    suggested = {"loader": {"num_workers": max(1, int(subject.cores))}}
+    return _side_by_side({"loader": _workers(subject)}, suggested, in_vivo=True)
 
 
 def workers_for_in_memory_data(subject: Subject) -> Template:
@@ -195,16 +183,8 @@ def pin_memory_no_effect(subject: Subject) -> Template:
 
 
 def cv2_threads_in_workers(subject: Subject) -> Template:
-    return Template(
-        "steady",
-        STEP,
-        "steady",
-        {"loader": _workers(subject)},
-        {"loader": _workers(subject), "cv2_threads": 0},
-        sized="batches",
-        parallel=True,
-        cost_decides=True,
-    )
+    loader = {"loader": _workers(subject)}
+    return _side_by_side(loader, {**loader, "cv2_threads": 0})
 
 
 def per_item_tensor_fetch(subject: Subject) -> Template:

@@ -45,6 +45,15 @@ class Exit(NamedTuple):
     link: Link | None
     state: State
 
+    @property
+    def at(self) -> int | None:
+        """The node of what is returned or yielded, else of the statement."""
+        if self.link is None:
+            return None
+        stmt = self.link.stmt
+        value = stmt.value if isinstance(stmt, (forms.Return, forms.Do)) else None
+        return stmt.at if value is None else value.at
+
 
 class Edit(NamedTuple):
     """Something written into memory that an object keeps.
