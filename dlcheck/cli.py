@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -27,6 +28,7 @@ from dlcheck.findings import CONFIDENCES, Finding, ReportError
 if TYPE_CHECKING:
     from dlcheck.engine import Report
     from dlcheck.measure.command import Listener
+    from dlcheck.measure.recording import Settings
     from dlcheck.pages import Page
 
 FORMAT_VARIABLE = "DLCHECK_OUTPUT_FORMAT"
@@ -227,9 +229,10 @@ _MEASURING = (
     click.option("--quick", is_flag=True, help="Four rounds, whatever they say: only large effects are confirmed."),
     click.option(
         "--audit",
-        type=click.Choice(("log", "deny")),
+        type=click.Choice(("log", "keep", "deny")),
         default="log",
-        help="Whether files that the program writes are put back afterwards, or not written at all.  [log]",
+        help="What becomes of files that the program writes: put back and removed afterwards, put back but new ones "
+        "kept, or not written at all.  [log]",
     ),
     click.option("--report", type=click.Path(readable=False), help="Write a page with all figures to a file."),
     click.option("--progress", type=click.Choice(("auto", "lines", "json", "none")), default="auto", help="[auto]"),
@@ -300,6 +303,22 @@ _REPORTING = (
 )
 
 
+_FIXING = (
+    click.option("--fix", is_flag=True, help="Apply the fixes that are safe."),
+    click.option("--unsafe-fixes", is_flag=True, help="With --fix or --diff: those as well that may change results."),
+    click.option("--diff", is_flag=True, help="Show what --fix would change, and write nothing."),
+    click.option("--fix-only", is_flag=True, help="Apply fixes, and report nothing of what is left."),
+    click.option("--exit-non-zero-on-fix", is_flag=True, help="Exit with 1 where something was fixed."),
+)
+
+
+def fixing(command: Command) -> Command:
+    """The options that change files."""
+    for option in reversed(_FIXING):
+        command = option(command)
+    return command
+
+
 def reporting(command: Command) -> Command:
     """The options that say how a report is given, and when it fails."""
     for option in reversed(_REPORTING):
@@ -311,6 +330,7 @@ def reporting(command: Command) -> Command:
 @click.argument("paths", nargs=-1, type=click.Path(readable=False))
 @configuring
 @reporting
+@fixing
 @click.option("--update-baseline", is_flag=True, help="Write the findings of this run to the baseline.")
 @click.option("--prune-baseline", is_flag=True, help="Take out of the baseline what is found no more.")
 @click.option(
@@ -331,13 +351,32 @@ def check(paths: tuple[str, ...], **options: Any) -> int:
     if options["fail_on_confirmed"] and options["isolated"]:
         raise click.UsageError("--fail-on-confirmed needs the measurements that --isolated ignores")
     _only_with_measure(options)
+    fixes = _wants_fixes(options)
     config = _load(named, options)
     if options["show_files"]:
         return _show_files(paths, config)
+    if fixes:
+        return _fix(paths, config, stdin, options)
+    if options["measure"]:
+        _put_back(named)
     report = _run(paths, config, stdin, options)
     interrupted = options["measure"] and _measure(report, config, named, options)
     status = _finish(report, config, options)
     return 130 if interrupted else status
+
+
+def _wants_fixes(options: Mapping[str, Any]) -> bool:
+    """Whether files are to be changed, or a change to be shown."""
+    wanted = options["fix"] or options["fix_only"] or options["diff"]
+    if wanted and options["measure"]:
+        raise click.UsageError("--fix and --measure do not go together: measure first what is found")
+    for name in ("update_baseline", "prune_baseline"):
+        if wanted and options[name]:
+            raise click.UsageError(f"--fix and --{name.replace('_', '-')} do not go together: one after the other")
+    for name in ("unsafe_fixes", "exit_non_zero_on_fix"):
+        if options[name] and not wanted:
+            raise click.UsageError(f"--{name.replace('_', '-')} goes with --fix or --diff")
+    return bool(wanted)
 
 
 def _only_with_measure(options: Mapping[str, Any]) -> None:
@@ -370,6 +409,47 @@ def _finish(report: Report, config: Config, options: Mapping[str, Any]) -> int:
     return int(failed and not options["exit_zero"])
 
 
+# fixes
+
+
+def _fix(paths: Sequence[str], config: Config, stdin: tuple[str, bytes] | None, options: Mapping[str, Any]) -> int:
+    """Apply fixes, or show what they would change; the exit status."""
+    from dlcheck.engine import stdin_file
+    from dlcheck.fixing import fix
+
+    fixed = fix(lambda after: _run(paths, config, stdin, options, after), unsafe=options["unsafe_fixes"])
+    report = fixed.report
+    report.errors += fixed.errors
+    if options["diff"]:
+        for change in fixed.changes:
+            say(change.diff(), end="")
+        _complain_of(report)
+        return 2 if report.errors else int(bool(fixed.changes))
+    given = stdin_file(stdin[0]) if stdin is not None else ""
+    report.errors += [
+        ReportError(change.path, 0, problem)
+        for change in fixed.changes
+        if change.file != given and (problem := change.write())
+    ]
+    report.fixed = fixed.number
+    if stdin is not None:
+        sys.stdout.buffer.write(next((one.after for one in fixed.changes if one.file == given), stdin[1]))
+        sys.stdout.buffer.flush()
+    if options["fix_only"]:
+        _complain_of(report)
+        return 2 if report.errors else int(options["exit_non_zero_on_fix"] and bool(fixed.changes))
+    with contextlib.redirect_stdout(sys.stderr if stdin is not None else sys.stdout):
+        status = _finish(report, config, options)
+    return status or int(options["exit_non_zero_on_fix"] and bool(fixed.changes))
+
+
+def _complain_of(report: Report) -> None:
+    from dlcheck.report.common import error_line
+
+    for error in report.errors:
+        complain(error_line(error))
+
+
 # measure
 
 
@@ -392,6 +472,7 @@ def measure(paths: tuple[str, ...], **options: Any) -> int:
     options = {**options, **off}
     paths = paths or (".",)
     config = _load(paths, options)
+    _put_back(paths)
     report = _run(paths, config, None, options)
     interrupted = _measure(report, config, paths, options)
     status = _finish(report, config, options)
@@ -400,7 +481,7 @@ def measure(paths: tuple[str, ...], **options: Any) -> int:
 
 def _measure(report: Report, config: Config, paths: Sequence[str], options: Mapping[str, Any]) -> bool:
     """Measure the findings of a report, and let them say what came out; whether it was interrupted."""
-    from dlcheck.measure import command
+    from dlcheck.measure import command, leftovers
     from dlcheck.measure.recording import Settings
     from dlcheck.measure.session import Unusable
 
@@ -412,14 +493,8 @@ def _measure(report: Report, config: Config, paths: Sequence[str], options: Mapp
         total_s=options["total"],
         **{name: options[name] for name in names},
     )
-    if settings.run and report.findings:
-        policy = {
-            "log": "files that it overwrites are put back, new ones stay and are listed",
-            "deny": "it may write no file",
-        }[settings.audit]
-        complain(f"runs `{settings.run}` up to its loader and some batches; {policy}")
     if report.findings and not options["quiet"]:
-        complain(f"{_count(len(report.findings), 'finding')} to measure, in about {settings.total_s:.0f} s at most")
+        _announce(len(report.findings), settings)
     listener = _listener(options)
     _end_as_if_interrupted()
     try:
@@ -436,11 +511,39 @@ def _measure(report: Report, config: Config, paths: Sequence[str], options: Mapp
             command.write_page(options["report"], found)
         except OSError as error:
             raise Fault(f"{options['report']}: {error.strerror or error}") from None
-    if found.created:
-        complain(f"the program left new files: {', '.join(map(files.shown, found.created))}")
+    for line in leftovers.said_of(found.effects):
+        complain(line)
     if found.interrupted:
         complain("interrupted: what was measured until then is kept")
     return found.interrupted
+
+
+def _put_back(paths: Sequence[str]) -> None:
+    """Finish what a measurement has left that was killed; before any file is read."""
+    if os.environ.get(PRE_COMMIT):
+        return
+    from dlcheck.measure import leftovers
+
+    for line in leftovers.put_back([os.getcwd(), common_folder(paths)]):
+        complain(line)
+
+
+# What `--run` lets the program do to files.
+_POLICIES = {
+    "log": "files are put back afterwards, new ones are removed",
+    "keep": "files are put back afterwards, new ones stay",
+    "deny": "it may write no file",
+}
+
+
+def _announce(number: int, settings: Settings) -> None:
+    """What is about to be run, and how long it can take."""
+    if settings.run:
+        complain(f"runs `{settings.run}` up to its loader and some batches; {_POLICIES[settings.audit]}")
+    # As much again for the A/A of its kind, which findings share that are measured alike.
+    most = min(settings.total_s, 2 * number * settings.budget_s)
+    each = f"{settings.budget_s:.0f} s for each, as many for the A/A of its kind"
+    complain(f"{_count(number, 'finding')} to measure: {each}, {most:.0f} s at most (--budget, --total)")
 
 
 def _end_as_if_interrupted() -> None:
@@ -533,14 +636,20 @@ def _stdin(paths: tuple[str, ...], name: str | None) -> tuple[tuple[str, bytes] 
     return (name or "-", sys.stdin.buffer.read()), paths
 
 
-def _run(paths: Sequence[str], config: Config, stdin: tuple[str, bytes] | None, options: Mapping[str, Any]) -> Report:
+def _run(
+    paths: Sequence[str],
+    config: Config,
+    stdin: tuple[str, bytes] | None,
+    options: Mapping[str, Any],
+    overlays: Mapping[str, bytes] | None = None,
+) -> Report:
     import gc
 
     from dlcheck import engine
 
     # Syntax trees hold no cycles: the collector would walk millions of nodes and free none.
     gc.disable()
-    report = engine.check(paths, config, stdin=stdin, with_subjects=options["measure"])
+    report = engine.check(paths, config, stdin=stdin, overlays=overlays, with_subjects=options["measure"])
     wanted = options["update_baseline"] or options["prune_baseline"] or options["error_stale_baseline"]
     if config.baseline is not None:
         _apply_baseline(report, config.baseline, options)
@@ -594,7 +703,6 @@ def _show_files(paths: Sequence[str], config: Config) -> int:
 
 def _write(report: Report, config: Config, options: Mapping[str, Any]) -> None:
     from dlcheck.report import FOR_PEOPLE, render
-    from dlcheck.report.common import error_line
 
     target, form, statistics = options["output_file"], config.output_format, options["statistics"]
     color = wants_color(options["color"]) if target is None else options["color"] == "always"
@@ -614,8 +722,7 @@ def _write(report: Report, config: Config, options: Mapping[str, Any]) -> None:
         except OSError as error:
             raise Fault(f"{target}: {error.strerror or error}") from None
     if not people or target is not None:
-        for fault in report.errors:
-            complain(error_line(fault))
+        _complain_of(report)
 
 
 def wants_color(choice: str) -> bool:

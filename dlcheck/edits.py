@@ -1,7 +1,7 @@
 """Fixes as text edits: arguments of calls and entries of dict literals, whatever their layout.
 
-An edit is refused (None) where it could break the program: a name that ``*args`` or ``**kwargs``
-may already hold, a duplicate, a comment that would be lost.
+An edit is refused, with the reason, where it could break the program: a name that ``*args`` or
+``**kwargs`` may already hold, a duplicate, a comment that would be lost.
 """
 
 from __future__ import annotations
@@ -22,38 +22,50 @@ LOADER_ORDER = (
 )  # fmt: skip
 
 
+class Refused(NamedTuple):
+    """Why there is no edit, in words that follow "not fixed: "."""
+
+    reason: str
+
+
+_LAYOUT = Refused("the brackets are laid out in a way that cannot be changed with certainty")
+
+
 def add_argument(
     source: Source, facts: ModuleFacts, call: forms.Call, name: str, value: str, *, order: Sequence[str] | None = None
-) -> Edit | None:
+) -> Edit | Refused:
     """Add ``name=value`` behind the other arguments of a call.
 
     ``order`` names the positional parameters of what is called; without it, those of torch's
-    DataLoader, and for ``non_blocking`` those of the method.  None where the call has the argument
+    DataLoader, and for ``non_blocking`` those of the method.  Refused where the call has the argument
     already or may have it.
     """
-    if _index(call, name, order) != _ABSENT:
-        return None
+    index = _index(source, facts, call, name, order)
+    if isinstance(index, Refused):
+        return index
+    if index != _ABSENT:
+        return Refused(f"`{name}` is given already")
     inside = _arguments(source.text, facts, call)
     if inside is None:
-        return None
+        return _LAYOUT
     return _edit(source, _append(source.text, inside, f"{name}={value}", _is_generator(call)))
 
 
 def set_argument(
     source: Source, facts: ModuleFacts, call: forms.Call, name: str, value: str, *, order: Sequence[str] | None = None
-) -> Edit | None:
+) -> Edit | Refused:
     """Give an argument another value where it stands, by name or by position; add it where it is absent.
 
-    None where it has that value already, and where ``add_argument`` refuses.
+    Refused where it has that value already, and where ``add_argument`` refuses.
     """
-    index = _index(call, name, order)
-    if index is None:
-        return None
+    index = _index(source, facts, call, name, order)
+    if isinstance(index, Refused):
+        return index
     if index == _ABSENT:
         return add_argument(source, facts, call, name, value, order=order)
     inside = _arguments(source.text, facts, call)
     if inside is None:
-        return None
+        return _LAYOUT
     item, start = inside.items[index], inside.items[index].start
     if call.args[index].name is not None:
         start = _behind(source.text, item.start, item.end, "=")
@@ -62,34 +74,40 @@ def set_argument(
 
 def remove_argument(
     source: Source, facts: ModuleFacts, call: forms.Call, name: str, *, order: Sequence[str] | None = None
-) -> Edit | None:
-    """Remove an argument; None where it is absent, or positional with others behind it."""
-    index = _index(call, name, order)
-    if index is None or index == _ABSENT:
-        return None
+) -> Edit | Refused:
+    """Remove an argument; refused where it is absent, or positional with others behind it."""
+    index = _index(source, facts, call, name, order)
+    if isinstance(index, Refused):
+        return index
+    if index == _ABSENT:
+        return Refused(f"`{name}` is not an argument of this call")
     if call.args[index].name is None and any(arg.name is None and arg.star != "**" for arg in call.args[index + 1 :]):
-        return None
+        return Refused(f"`{name}` is given by its place, and others follow it")
     inside = _arguments(source.text, facts, call)
-    span = _remove(source.text, inside, index) if inside else None
-    return _edit(source, (*span, "")) if span else None
+    if inside is None:
+        return _LAYOUT
+    span = _remove(source.text, inside, index)
+    return _edit(source, (*span, "")) if span else _COMMENT
 
 
-def set_entry(source: Source, facts: ModuleFacts, dict_: forms.Dict, key: str, value: str) -> Edit | None:
+def set_entry(source: Source, facts: ModuleFacts, dict_: forms.Dict, key: str, value: str) -> Edit | Refused:
     """Give a key of a dict literal another value, or add it at the end.
 
-    None where an entry that cannot be read (``**other``, a computed key) may hold the key.
+    Refused where an entry that cannot be read (``**other``, a computed key) may hold the key.
     """
-    if any(_may_hold(entry, key) for entry in dict_.entries if not _has_constant_key(entry)):
-        return None
+    for entry in dict_.entries:
+        if not _has_constant_key(entry) and _may_hold(entry, key):
+            start, end = facts.span(entry.at)
+            return Refused(f"`{_short(source.text[start:end])}` may already hold `{key}`")
     inside = _entries(source.text, facts, dict_)
     if inside is None:
-        return None
+        return _LAYOUT
     same = [n for n, entry in enumerate(dict_.entries) if _has_constant_key(entry) and _may_hold(entry, key)]
     if not same:
         quote = "'" if source.text[inside.opening + 1 :].lstrip().startswith("'") else '"'
         return _edit(source, _append(source.text, inside, f"{quote}{key}{quote}: {value}"))
     if len(same) > 1:
-        return None
+        return Refused(f"`{key}` stands twice in this dict")
     named = dict_.entries[same[0]].key
     assert named is not None
     end = inside.items[same[0]].end
@@ -125,25 +143,31 @@ def apply(source: Source, edits: Iterable[Edit]) -> str:
 _ABSENT = -1
 
 
-def _index(call: forms.Call, name: str, order: Sequence[str] | None) -> int | None:
-    """The number of the argument that a name stands for, _ABSENT, or None where that is not certain."""
+def _index(
+    source: Source, facts: ModuleFacts, call: forms.Call, name: str, order: Sequence[str] | None
+) -> int | Refused:
+    """The number of the argument that a name stands for, or _ABSENT; refused where that is not certain."""
     named = [n for n, arg in enumerate(call.args) if arg.name == name]
     if named:
-        return named[0] if len(named) == 1 else None
+        return named[0] if len(named) == 1 else Refused(f"`{name}` is given twice")
     slots = _order(call, name) if order is None else order
     if slots is None:
-        return None
+        return Refused(f"the second argument of `.to()` may be a type or `{name}`")
     position = 0
     for n, arg in enumerate(call.args):
-        if arg.star == "*" and name in slots[position:]:
-            return None
-        if arg.star == "**" and _unpacks(arg.value, name):
-            return None
+        if (arg.star == "*" and name in slots[position:]) or (arg.star == "**" and _unpacks(arg.value, name)):
+            start, end = facts.span(arg.value.at)
+            return Refused(f"`{arg.star}{_short(source.text[start:end])}` may already set `{name}`")
         if arg.name is None and not arg.star:
             if position < len(slots) and slots[position] == name:
                 return n
             position += 1
     return _ABSENT
+
+
+def _short(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= 40 else f"{line[:37]}..."
 
 
 def _order(call: forms.Call, name: str) -> Sequence[str] | None:
@@ -289,10 +313,17 @@ def _edit(source: Source, span: _Span) -> Edit:
     return Edit(source.place(start, end), replacement)
 
 
-def _change(source: Source, start: int, end: int, value: str) -> Edit | None:
+_COMMENT = Refused("a comment stands in the way")
+
+
+def _change(source: Source, start: int, end: int, value: str) -> Edit | Refused:
     old = source.text[start:end]
+    if not old:
+        return _LAYOUT
+    if old == value:
+        return Refused(f"it is `{value}` already")
     # A number sign in a string is taken for a comment: such an edit is refused, never wrong.
-    return None if not old or old == value or "#" in old else _edit(source, (start, end, value))
+    return _COMMENT if "#" in old else _edit(source, (start, end, value))
 
 
 def _append(text: str, inside: _Inside, new: str, is_generator: bool = False) -> _Span:

@@ -33,7 +33,8 @@ class Report:
 
     ``sources`` are by the path that places name; ``checked`` are the files, absolute; ``known``
     are findings that a baseline holds, ``stale`` what it holds in vain; ``refuted`` are findings that
-    were left out because this machine refuted them; ``warnings`` are lines about what was passed over.
+    were left out because this machine refuted them; ``fixed`` counts the fixes that were applied before;
+    ``warnings`` are lines about what was passed over.
     """
 
     findings: list[Finding]
@@ -44,6 +45,7 @@ class Report:
     known: list[Finding] = field(default_factory=list)
     stale: list[Entry] = field(default_factory=list)
     refuted: list[Finding] = field(default_factory=list)
+    fixed: int = 0
     warnings: list[str] = field(default_factory=list)
 
 
@@ -72,15 +74,26 @@ def _force_exclude(config: Config) -> Callable[[str], bool]:
 
 
 def check(
-    paths: Sequence[str], config: Config, *, stdin: tuple[str, bytes] | None = None, with_subjects: bool = False
+    paths: Sequence[str],
+    config: Config,
+    *,
+    stdin: tuple[str, bytes] | None = None,
+    overlays: Mapping[str, bytes] | None = None,
+    with_subjects: bool = False,
 ) -> Report:
     """Check the files that ``paths`` stand for.
 
     ``stdin`` is a path and the text to take for its content; ``-`` among the paths stands for it.
+    ``overlays`` are texts to take for the content of files, which are named absolutely.
     ``with_subjects``: findings say in ``measure`` which loader they are about.
     Raises ConfigError where a configuration file of a checked folder is wrong.
     """
-    return _Run(config, stdin, with_subjects).check(paths)
+    return _Run(config, stdin, overlays or {}, with_subjects).check(paths)
+
+
+def stdin_file(name: str) -> str:
+    """The file that standard input stands for, absolute; ``-`` is one without a name."""
+    return os.path.abspath("__stdin__.py" if name == "-" else name)
 
 
 @dataclass
@@ -96,7 +109,9 @@ class _File:
 
 
 class _Run:
-    def __init__(self, config: Config, stdin: tuple[str, bytes] | None, with_subjects: bool) -> None:
+    def __init__(
+        self, config: Config, stdin: tuple[str, bytes] | None, overlays: Mapping[str, bytes], with_subjects: bool
+    ) -> None:
         self.config = config
         self.with_subjects = with_subjects
         self.finder = Finder(_exclude(config))
@@ -107,11 +122,12 @@ class _Run:
         self.roots: dict[str, str | None] = {}
         self.codes: dict[int, frozenset[str]] = {}  # by the identity of a configuration
         self.options: dict[str, dict[str, dict[str, Any]]] = {}  # of rules, by the project's folder
-        self.overlays: dict[str, tuple[str, bytes]] = {}
+        self.overlays = {file: (files.shown(file), data) for file, data in overlays.items()}
         self.stdin = ""
         if stdin is not None:
             name, data = stdin
-            self.stdin = os.path.abspath("__stdin__.py" if name == "-" else name)
+            self.stdin = stdin_file(name)
+            data = overlays.get(self.stdin, data)
             self.overlays[self.stdin] = (name if name == "-" else files.shown(self.stdin), data)
 
     @cached_property
@@ -316,6 +332,7 @@ class _Run:
 
     def _sources(self, findings: Iterable[Finding]) -> dict[str, Source]:
         wanted = {place.path for finding in findings for place in (finding.place, *finding.related)}
+        wanted |= {edit.place.path for finding in findings if finding.fix for edit in finding.fix.edits}
         read = (source for workspace in self.workspaces.values() for source in workspace.sources())
         return {source.path: source for source in read if source.path in wanted}
 

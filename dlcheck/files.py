@@ -177,7 +177,7 @@ def to_source(file: str, data: bytes, path: str | None = None) -> Source:
         code, cells = to_module(text)
     except NotebookError as error:
         raise UnusableError(error.message, error.line) from None
-    return Source(path, file, code, encoding, bom, cells)
+    return Source(path, file, code, encoding, bom, cells, text)
 
 
 # Finding

@@ -90,6 +90,8 @@ class Finding:
     ``statement`` is the text of the statement around the place: the fingerprint is made of it,
     so that it survives lines moving above.  ``statement_lines`` are the first and last line of
     that statement, in the coordinates of ``place``; a comment on or above them can suppress it.
+    ``unfixed`` says why there is no fix where the rule has one.
+    ``measure`` is for those who measure it: which variant of its rule it is, what it is ``about``, and its loader.
     """
 
     code: str
@@ -106,6 +108,7 @@ class Finding:
     measure: dict[str, Any] = field(default_factory=dict)
     fingerprint: str = ""
     measurement: Measurement | None = None
+    unfixed: str = ""
 
     @property
     def sort_key(self) -> tuple[str, int, int, int, str]:

@@ -41,7 +41,7 @@ def to_module(text: str) -> tuple[str, tuple[Cell, ...]]:
     parts: list[str] = []
     cells: list[Cell] = []
     first_line = 0
-    for number, code in enumerate(_code_cells(text), 1):
+    for number, code in enumerate(code_cells(text), 1):
         # After a carriage return as well: with a line feed that the next cell begins with it would be one line's end.
         code = _as_python(code if code.endswith("\n") else code + "\n")
         cells.append(Cell(number, first_line))
@@ -50,7 +50,8 @@ def to_module(text: str) -> tuple[str, tuple[Cell, ...]]:
     return "".join(parts), tuple(cells)
 
 
-def _code_cells(text: str) -> list[str]:
+def code_cells(text: str) -> list[str]:
+    """The text of each code cell of a notebook's JSON."""
     import json
 
     try:

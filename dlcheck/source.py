@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import re
 from bisect import bisect_right
 from dataclasses import dataclass
@@ -18,6 +19,12 @@ def line_starts(text: str) -> list[int]:
     return [0, *(match.end() for match in _NEWLINE.finditer(text))]
 
 
+def split_lines(text: str) -> list[str]:
+    """The lines of ``text`` with their ends."""
+    starts = line_starts(text)
+    return [text[start:end] for start, end in zip(starts, [*starts[1:], len(text)], strict=True) if start < end]
+
+
 @dataclass(frozen=True, slots=True)
 class Cell:
     """A code cell of a notebook: its number (from 1) and where its text begins in ``Source.text``."""
@@ -30,8 +37,8 @@ class Cell:
 class Source:
     """The text of a module, decoded; of a notebook, its code cells one below the other.
 
-    ``path`` is what reports print; ``file`` is where the file lies.  ``encoding``, ``bom`` and
-    the cells are what it takes to write the text back as it was.
+    ``path`` is what reports print; ``file`` is where the file lies.  ``encoding``, ``bom``, the cells and
+    ``document``, the JSON of a notebook, are what it takes to write the text back as it was.
     """
 
     path: str
@@ -40,6 +47,16 @@ class Source:
     encoding: str = "utf-8"
     bom: bool = False
     cells: tuple[Cell, ...] = ()
+    document: str = ""
+
+    @property
+    def data(self) -> bytes:
+        """The bytes of the file."""
+        return self.encoded(self.document or self.text)
+
+    def encoded(self, text: str) -> bytes:
+        """Another text of this file as bytes; raises ValueError where its encoding lacks a character."""
+        return (codecs.BOM_UTF8 if self.bom else b"") + text.encode("utf-8" if self.bom else self.encoding)
 
     @cached_property
     def starts(self) -> list[int]:

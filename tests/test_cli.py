@@ -192,12 +192,6 @@ def test_unknown_rules_besides_the_selected_ones_are_only_told(console: Console)
     assert session.err.startswith("dlcheck: warning: --extend-select: there is no rule `missing-pin-memori`; did you")
 
 
-@pytest.mark.parametrize("command", ["--fix", "--diff"])
-def test_what_is_not_there_is_not_offered(command: str, console: Console) -> None:
-    assert console("check", command).status == 2
-    assert command not in console("check", "--help").out
-
-
 def test_wrong_configuration(console: Console) -> None:
     plant(train=FAULTY)
     Path("pyproject.toml").write_text("[tool.dlcheck]\nselct = []\n")

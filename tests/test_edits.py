@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlcheck import edits
+from dlcheck.edits import Refused
 from dlcheck.facts import ModuleFacts, extract, forms
 from dlcheck.findings import Edit
 from dlcheck.source import Cell, Source
@@ -33,11 +34,12 @@ def parse(text: str, kind: type = forms.Call, cells: tuple[Cell, ...] = ()) -> t
 
 
 def edited(
-    do: Callable[..., Edit | None], text: str, *args: Any, kind: type = forms.Call, **options: Any
+    do: Callable[..., Edit | Refused], text: str, *args: Any, kind: type = forms.Call, **options: Any
 ) -> str | None:
     source, facts, form = parse(text, kind)
     edit = do(source, facts, form, *args, **options)
-    if edit is None:
+    if isinstance(edit, Refused):
+        assert edit.reason
         return None
     result = edits.apply(source, [edit])
     ast.parse(result)
@@ -105,6 +107,19 @@ def spelt_out(text: str) -> str:
 @pytest.mark.parametrize(("before", "after"), ADDED)
 def test_add_argument(before: str, after: str | None) -> None:
     assert edited(edits.add_argument, spelt_out(before), "num_workers", "4") == (after and spelt_out(after))
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("f(**loader_kwargs)", "`**loader_kwargs` may already set `w`"),
+        ("f(b=1, *a)", "`*a` may already set `w`"),
+        ("f(w=1, w=2)", "`w` is given twice"),
+    ],
+)
+def test_a_refusal_says_what_stands_in_the_way(text: str, reason: str) -> None:
+    source, facts, call = parse(text)
+    assert edits.set_argument(source, facts, call, "w", "1", order=("a", "w")) == Refused(reason)
 
 
 def test_star_args_cannot_hold_what_is_keyword_only() -> None:
@@ -228,7 +243,7 @@ def test_replace_a_node() -> None:
 def test_places_in_a_notebook_count_within_the_cell() -> None:
     source, facts, call = parse("import a\n\nx = f(\n    b,\n)\n", cells=(Cell(1, 0), Cell(3, 2)))
     edit = edits.add_argument(source, facts, call, "num_workers", "4")
-    assert edit is not None
+    assert isinstance(edit, Edit)
     assert (edit.place.cell, edit.place.line, edit.place.column) == (3, 2, 7)
     assert edits.apply(source, [edit]) == "import a\n\nx = f(\n    b,\n    num_workers=4,\n)\n"
 
@@ -237,7 +252,7 @@ class TestApply:
     def both(self, text: str, *names: str) -> str:
         source, facts, call = parse(text)
         made = [edits.add_argument(source, facts, call, name, "1") for name in names]
-        return edits.apply(source, [edit for edit in made if edit])
+        return edits.apply(source, [edit for edit in made if isinstance(edit, Edit)])
 
     def test_two_insertions_at_one_point(self) -> None:
         assert self.both("f(x)", "a", "b") == "f(x, a=1, b=1)"
@@ -254,7 +269,7 @@ class TestApply:
         source, facts, call = parse("f(x)")
         made = [edits.add_argument(source, facts, call, "a", value) for value in "12"]
         with pytest.raises(ValueError, match="overlap"):
-            edits.apply(source, [edit for edit in made if edit])
+            edits.apply(source, [edit for edit in made if isinstance(edit, Edit)])
 
     def test_overlapping_edits_are_refused(self) -> None:
         source, facts, call = parse("f(g(x))")
@@ -310,13 +325,13 @@ def comments(text: str) -> list[str]:
 def test_edits_keep_everything_else(text: str, name: str) -> None:
     source, facts, call = parse(text)
     positional, named = arguments(text)
-    made: list[tuple[Edit | None, str | None]] = [
+    made: list[tuple[Edit | Refused, str | None]] = [
         (edits.add_argument(source, facts, call, name, "7"), "7"),
         (edits.set_argument(source, facts, call, name, "7"), "7"),
         (edits.remove_argument(source, facts, call, name), None),
     ]
     for edit, value in made:
-        if edit is None:
+        if isinstance(edit, Refused):
             assert name in named or "*rest" in positional or None in named or value is None
             continue
         after = edits.apply(source, [edit])

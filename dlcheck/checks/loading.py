@@ -85,15 +85,16 @@ def _respawning(loader: Loader, where: Spot, option: OptionAlt, workers: OptionA
     spot = written(option, loader)
     module = loader.module
     certain = isinstance(workers.value, Const) and workers.value.free is None and len(loader.option("num_workers")) == 1
-    edit = None
+    fix = None
     if certain and not option.given:
         edit = edits.add_argument(module.source, module.facts, loader.call, "persistent_workers", "True")
+        fix = make_fix("unsafe", "Add `persistent_workers=True`", [edit])
     return finding(
         "DLC202",
         spot,
         loader.project.link_at(spot.module, spot.at),
         related=[where, *provenance(workers.value)],
-        fix=make_fix("unsafe", "Add `persistent_workers=True`", [edit]),
+        fix=fix,
         loader=loader.name,
         workers=_count(workers.value, "worker", "workers"),
     )

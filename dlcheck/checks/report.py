@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dlcheck import pages
+from dlcheck.edits import Refused
 from dlcheck.findings import Applicability, Edit, Finding, Fix, Place
 from dlcheck.model.values import Const, Value
 from dlcheck.model.worlds import World, product
@@ -36,10 +37,15 @@ def finding(
     *,
     variant: str = "",
     related: Iterable[Spot] = (),
-    fix: Fix | None = None,
+    fix: Fix | Refused | None = None,
+    about: Mapping[str, Any] | None = None,
     **fields: object,
 ) -> Finding:
-    """A finding of rule ``code`` at a spot; ``link`` is the statement that holds it."""
+    """A finding of rule ``code`` at a spot; ``link`` is the statement that holds it.
+
+    ``fix`` may be why there is none.  ``about`` is what a measurement must know of the fault besides its
+    loader, as plain data.
+    """
     page = pages.load()[code]
     said = page.variant(variant)
     message, help_ = pages.words(page, variant, **fields)
@@ -57,9 +63,11 @@ def finding(
         message,
         help_,
         tuple(dict.fromkeys(other.place() for other in related)),
-        fix,
+        fix if isinstance(fix, Fix) else None,
         source.text[start:end],
         (first, last),
+        {name: value for name, value in (("variant", variant), ("about", dict(about or {}))) if value},
+        unfixed=fix.reason if isinstance(fix, Refused) else "",
     )
 
 
@@ -68,13 +76,11 @@ def _statement(module: Module, link: Link) -> tuple[int, int]:
     return module.facts.span(link.head)
 
 
-def make_fix(applicability: str, message: str, edits: Sequence[Edit | None]) -> Fix | None:
-    """A fix, if every edit that it needs is possible."""
-    if not edits or any(edit is None for edit in edits):
-        return None
-    assert applicability in ("safe", "unsafe")
-    kind: Applicability = "safe" if applicability == "safe" else "unsafe"
-    return Fix(kind, message, tuple(edit for edit in edits if edit is not None))
+def make_fix(applicability: Applicability, message: str, edits: Sequence[Edit | Refused]) -> Fix | Refused:
+    """A fix, if every edit that it needs is possible; else why the first one is not."""
+    possible = [edit for edit in edits if isinstance(edit, Edit)]
+    refused = next((edit for edit in edits if isinstance(edit, Refused)), None)
+    return refused or Fix(applicability, message, tuple(possible))
 
 
 def joint(*groups: Iterable[World]) -> list[World]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from dlcheck import edits
 from dlcheck.checks.registry import rule
 from dlcheck.checks.report import Spot, elsewhere, finding, joint, make_fix, provenance, worlds, written
-from dlcheck.findings import Finding, Fix
+from dlcheck.edits import Refused
+from dlcheck.findings import Applicability, Finding, Fix
 from dlcheck.model.loaders import Loader, OptionAlt
 from dlcheck.model.training.copying import pinned_for_this_copy
 from dlcheck.model.training.pinning import gives_objects, unpinnable_batches
@@ -128,8 +130,8 @@ def _at(
     *,
     variant: str = "",
     related: Sequence[Spot] = (),
-    fix: Fix | None = None,
-    **fields: object,
+    fix: Fix | Refused | None = None,
+    **fields: Any,
 ) -> Finding:
     spot = Spot(transfer.module, transfer.call.at)
     return finding(code, spot, transfer.site.link, variant=variant, related=related, fix=fix, **fields)
@@ -148,17 +150,17 @@ def _copied_here(transfer: Transfer) -> Spot:
     return Spot(transfer.module, transfer.call.at, "copied to the GPU here")
 
 
-def _non_blocking(transfer: Transfer) -> Fix | None:
+def _non_blocking(transfer: Transfer) -> Fix | Refused | None:
     """``non_blocking=True``; on a Mac with an older torch it races, so only where MPS is no target."""
     if transfer.method == "type":
         return None
     module = transfer.module
     edit = edits.add_argument(module.source, module.facts, transfer.call, "non_blocking", "True")
-    kind = "unsafe" if transfer.maybe_mps() else "safe"
+    kind: Applicability = "unsafe" if transfer.maybe_mps() else "safe"
     return make_fix(kind, "Add `non_blocking=True`", [edit])
 
 
-def _pin(loader: Loader, option: OptionAlt) -> Fix | None:
+def _pin(loader: Loader, option: OptionAlt) -> Fix | Refused | None:
     if option.given:
         return None
     module = loader.module

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from dlcheck.facts import forms
 from dlcheck.model import calling
@@ -343,16 +343,38 @@ def runs_once(ev: Evaluator, link: Link) -> bool:
         return False
     if leaves_at_once(link):
         return True
-    if not isinstance(stmt, forms.For) or not isinstance(stmt.iter, forms.Call) or last_name(stmt.iter.func) != "range":
-        return False
-    if len(stmt.iter.args) != 1:
-        return False
+    counts = list(rounds(ev, link))
+    return bool(counts) and all(count is not None and count.number <= 1 and not count.free for count in counts)
+
+
+class Rounds(NamedTuple):
+    """How often a loop goes round; ``free``: unless the user of the program asks for another number."""
+
+    number: int
+    free: bool
+
+
+def rounds(ev: Evaluator, link: Link) -> Iterator[Rounds | None]:
+    """What ``for epoch in range(number)`` may count to; None for a number that is not known."""
+    stmt = link.stmt
+    if not isinstance(stmt, forms.For) or not isinstance(stmt.iter, forms.Call) or len(stmt.iter.args) not in (1, 2):
+        return
+    if last_name(stmt.iter.func) not in ("range", "trange"):
+        return
     point = Point(ev.any_frame(link.scope), link)
-    values = list(ev.values(stmt.iter.args[0].value, point))
-    return all(
-        isinstance(value, Const) and isinstance(value.value, int) and value.value <= 1 and value.free is None
-        for value in values
-    )
+    ends = [list(_whole_numbers(ev.values(arg.value, point))) for arg in stmt.iter.args]
+    starts = ends[0] if len(ends) == 2 else [Rounds(0, False)]
+    for start in starts:
+        for end in ends[-1]:
+            yield Rounds(end.number - start.number, start.free or end.free) if start and end else None
+
+
+def _whole_numbers(values: Iterable[Value]) -> Iterator[Rounds | None]:
+    for value in values:
+        if isinstance(value, Const) and isinstance(value.value, int):
+            yield Rounds(value.value, value.free is not None)
+        else:
+            yield None
 
 
 def leaves_at_once(link: Link) -> bool:

@@ -55,6 +55,8 @@ def _finding(finding: Finding, report: Report, brush: Brush) -> list[str]:
     notes = {"help": finding.help}
     if finding.fix:
         notes["fix"] = f"{finding.fix.message} ({finding.fix.applicability})"
+    if finding.unfixed:
+        notes["not fixed"] = finding.unfixed
     if finding.measurement:
         notes["measured"] = finding.measurement.text
     lines += (

@@ -1,0 +1,298 @@
+"""Applying fixes: round after round until nothing changes, each result parsed before the next, files written whole.
+
+Two fixes that touch the same statement are applied in two rounds, the second as it is found in what
+the first has left.  A fix is applied with all its edits or not at all.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+import stat
+import tempfile
+import warnings
+from ast import PyCF_ALLOW_TOP_LEVEL_AWAIT
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from dlcheck import edits, files
+from dlcheck.findings import Edit, Finding, ReportError
+from dlcheck.source import Source, split_lines
+
+if TYPE_CHECKING:
+    from dlcheck.engine import Report
+
+MAX_ROUNDS = 20
+_LINE_END = re.compile(r"(?<!\r)\n")
+
+# What checking finds when the given files hold the given bytes.
+Check = Callable[[Mapping[str, bytes]], "Report"]
+
+
+@dataclass(frozen=True)
+class Change:
+    """A file before and after; ``file`` is absolute, ``path`` is what people are told."""
+
+    file: str
+    path: str
+    before: bytes
+    after: bytes
+
+    def diff(self) -> str:
+        """A unified diff; of a notebook one for each cell that changes."""
+        old, new = (files.to_source(self.file, data, self.path) for data in (self.before, self.after))
+        if not old.cells:
+            return _diff(self.path, old.text, new.text)
+        return "".join(
+            _diff(f"{self.path}:cell {number}", before, after)
+            for number, (before, after) in enumerate(zip(_cells(old), _cells(new), strict=True), 1)
+        )
+
+    def write(self) -> str:
+        """Put the new bytes in the place of the old ones, at once or not at all; why not, else nothing."""
+        file = os.path.realpath(self.file)
+        try:
+            with open(file, "rb") as stream:
+                if stream.read() != self.before:
+                    return "changed meanwhile: left as it is"
+            mode = os.stat(file).st_mode
+            if not mode & (stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH) or not os.access(file, os.W_OK):
+                return "read-only: left as it is"
+            _replace(file, self.after, mode)
+        except OSError as error:
+            return f"cannot be written: {error.strerror or error}"
+        return ""
+
+
+@dataclass
+class Fixed:
+    """What became of a run: ``report`` is of the files as they would be, ``applied`` counts fixes by rule."""
+
+    report: Report
+    changes: list[Change] = field(default_factory=list)
+    applied: Counter[str] = field(default_factory=Counter)
+    errors: list[ReportError] = field(default_factory=list)
+
+    @property
+    def number(self) -> int:
+        return sum(self.applied.values())
+
+
+def fix(check: Check, *, unsafe: bool) -> Fixed:
+    """Apply the fixes of what ``check`` finds, unsafe ones where asked for; nothing is written."""
+    run = _Run(unsafe)
+    report = check({})
+    for _ in range(MAX_ROUNDS):
+        if not run.round(report):
+            break
+        report = check(run.after)
+    else:
+        left = next((one.place for one in report.findings if run.eligible(one)), None)
+        if left is not None:
+            told = f"fixes still change each other after {MAX_ROUNDS} rounds: look at what they did"
+            run.errors.append(ReportError(left.path, left.line, told))
+    changes = [
+        Change(file, run.paths[file], run.before[file], after)
+        for file, after in run.after.items()
+        if after != run.before[file]
+    ]
+    return Fixed(report, changes, run.applied, run.errors)
+
+
+class _Run:
+    """The files as they are by now, and what was done to them."""
+
+    def __init__(self, unsafe: bool) -> None:
+        self.unsafe = unsafe
+        self.before: dict[str, bytes] = {}
+        self.after: dict[str, bytes] = {}
+        self.paths: dict[str, str] = {}
+        self.applied: Counter[str] = Counter()
+        self.errors: list[ReportError] = []
+        self._refused: set[tuple[str, tuple[Edit, ...]]] = set()
+
+    def eligible(self, finding: Finding) -> bool:
+        fix = finding.fix
+        if fix is None or (finding.code, fix.edits) in self._refused:
+            return False
+        return self.unsafe or fix.applicability == "safe"
+
+    def round(self, report: Report) -> bool:
+        """Apply what can be applied at once; whether that was anything."""
+        sources = {path: source for path, source in report.sources.items() if source.file in report.checked}
+        chosen: list[Finding] = []
+        written: dict[str, bytes] = {}
+        for finding in compatible(filter(self.eligible, report.findings), sources):
+            found = rewritten(sources, [*chosen, finding])
+            if found is None:
+                self._refuse(finding)
+            else:
+                chosen.append(finding)
+                written = found
+        for path, data in written.items():
+            source = sources[path]
+            self.before.setdefault(source.file, source.data)
+            self.paths.setdefault(source.file, path)
+            self.after[source.file] = data
+        self.applied.update(finding.code for finding in chosen)
+        return bool(chosen)
+
+    def _refuse(self, finding: Finding) -> None:
+        assert finding.fix is not None
+        self._refused.add((finding.code, finding.fix.edits))
+        at = finding.place
+        told = f"the fix of {finding.code} would break the file: it is not applied; please report this"
+        self.errors.append(ReportError(at.path, at.line, told))
+
+
+def compatible(findings: Iterable[Finding], sources: Mapping[str, Source]) -> Iterator[Finding]:
+    """Those whose fixes can be applied in one round: in files that are checked, no two rules in one statement."""
+    taken: dict[tuple[str, int | None, int], str] = {}  # the rule, by the line that it changes
+    chosen: dict[str, list[Edit]] = {}
+    for finding in findings:
+        assert finding.fix is not None
+        wanted = finding.fix.edits
+        lines = {(edit.place.path, edit.place.cell, line) for edit in wanted for line in _lines(edit)}
+        first, last = finding.statement_lines
+        lines |= {(finding.place.path, finding.place.cell, line) for line in range(first, last + 1)}
+        if any(edit.place.path not in sources for edit in wanted):
+            continue
+        if any(taken.get(line, finding.code) != finding.code for line in lines):
+            continue
+        together = {edit.place.path: [*chosen.get(edit.place.path, []), *wanted] for edit in wanted}
+        if not all(_disjoint(sources[path], group) for path, group in together.items()):
+            continue
+        chosen.update(together)
+        taken.update(dict.fromkeys(lines, finding.code))
+        yield finding
+
+
+def _lines(edit: Edit) -> range:
+    return range(edit.place.line, edit.place.end_line + 1)
+
+
+def _disjoint(source: Source, group: Iterable[Edit]) -> bool:
+    try:
+        edits.apply(source, group)
+    except ValueError:
+        return False
+    return True
+
+
+def rewritten(sources: Mapping[str, Source], findings: Iterable[Finding]) -> dict[str, bytes] | None:
+    """The files that the fixes of findings change, by path; None where one of them would be no Python any more."""
+    changed: dict[str, list[Edit]] = {}
+    for finding in findings:
+        for edit in finding.fix.edits if finding.fix else ():
+            changed.setdefault(edit.place.path, []).append(edit)
+    out: dict[str, bytes] = {}
+    for path, wanted in changed.items():
+        data = _applied(sources[path], wanted)
+        if data is None:
+            return None
+        out[path] = data
+    return out
+
+
+def _applied(source: Source, wanted: Iterable[Edit]) -> bytes | None:
+    """The bytes of a file after edits; None where the file does not bear them."""
+    end = "\r\n" if source.text.count("\r\n") * 2 > source.text.count("\n") else "\n"
+    own = [replace(edit, replacement=_LINE_END.sub(end, edit.replacement)) for edit in wanted]
+    try:
+        if source.cells:
+            data = source.encoded(_edited_notebook(source, own))
+        else:
+            data = source.encoded(edits.apply(source, own))
+        after = files.to_source(source.file, data, source.path)
+    except (ValueError, files.UnusableError):
+        return None
+    return data if _is_as_good(source, after) else None
+
+
+def _edited_notebook(source: Source, wanted: Iterable[Edit]) -> str:
+    """The JSON of a notebook after edits of its cells; all around their code stays as it is, byte for byte.
+
+    Raises ValueError where an edit touches a line that is no Python, such as a magic.
+    """
+    from dlcheck import notebook, notebook_json
+
+    by_cell: dict[int, list[Edit]] = {}
+    for edit in wanted:
+        assert edit.place.cell is not None
+        by_cell.setdefault(edit.place.cell, []).append(edit)
+    codes = notebook.code_cells(source.document)
+    changed = {}
+    for number, own in by_cell.items():
+        _refuse_magics(source, codes[number - 1], own)
+        cell = Source(source.path, source.file, codes[number - 1])
+        here = [replace(edit, place=replace(edit.place, cell=None)) for edit in own]
+        changed[number - 1] = edits.apply(cell, here)
+    return notebook_json.with_codes(source.document, changed)
+
+
+def _refuse_magics(source: Source, code: str, wanted: Iterable[Edit]) -> None:
+    """Lines with magics were read as something else: places in them are not those of the cell's text."""
+    cell = Source(source.path, source.file, code)
+    for edit in wanted:
+        above = next(one.first_line for one in source.cells if one.number == edit.place.cell)
+        for line in range(edit.place.line, edit.place.end_line + 1):
+            # Behind the last line is an empty one, with or without an end of the line before.
+            known = cell.line(line) if line <= len(cell.starts) else ""
+            if known != source.line(line + above):
+                raise ValueError(f"{edit.place.path}: line {line} of cell {edit.place.cell} is no Python")
+
+
+def _is_as_good(before: Source, after: Source) -> bool:
+    """Whether a text parses, and compiles where the old one did: no call may name an argument twice."""
+    from dlcheck.facts import Unreadable, extract
+
+    try:
+        extract(after)
+    except Unreadable:
+        return False
+    return _compiles(after) or not _compiles(before)
+
+
+def _compiles(source: Source) -> bool:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            compile(source.text, "<file>", "exec", PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+    return True
+
+
+def _cells(source: Source) -> Iterator[str]:
+    starts = [source.starts[cell.first_line] for cell in source.cells]
+    for start, end in zip(starts, [*starts[1:], len(source.text)], strict=True):
+        yield source.text[start:end]
+
+
+def _diff(path: str, before: str, after: str) -> str:
+    found = difflib.unified_diff(split_lines(before), split_lines(after), f"a/{path}", f"b/{path}")
+    return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in found)
+
+
+def _replace(file: str, data: bytes, mode: int) -> None:
+    """Write beside the file and rename: who reads it meanwhile sees the old text or the new one."""
+    handle, temporary = tempfile.mkstemp(prefix=f".{os.path.basename(file)}.", dir=os.path.dirname(file))
+    try:
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(data)
+            stream.flush()
+            os.fsync(stream.fileno())
+        owner = os.stat(file)
+        os.chmod(temporary, stat.S_IMODE(mode))
+        if hasattr(os, "chown"):
+            with suppress(OSError):  # another's file that we may write: it becomes ours
+                os.chown(temporary, owner.st_uid, owner.st_gid)
+        os.replace(temporary, file)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(temporary)
+        raise

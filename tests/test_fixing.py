@@ -1,0 +1,230 @@
+"""`--fix`, `--diff` and what they leave alone: bytes around an edit, files that changed, notebooks, standard input."""
+
+from __future__ import annotations
+
+import codecs
+import io
+import json
+import os
+import stat
+import sys
+from pathlib import Path
+from textwrap import dedent
+from typing import NamedTuple
+
+import pytest
+
+from dlcheck import cli
+
+BEFORE = """\
+import torch
+from torch.utils.data import DataLoader
+
+
+def train(dataset, model, device):
+    loader = DataLoader(dataset, num_workers=4, pin_memory=True)  # größer
+    for images, labels in loader:
+        images = images.cuda()
+        model(images).sum().backward()
+"""
+AFTER = BEFORE.replace(".cuda()", ".cuda(non_blocking=True)")
+BOTH = AFTER.replace("pin_memory=True)", "pin_memory=True, persistent_workers=True)")
+
+
+class Session(NamedTuple):
+    returncode: int
+    stdout: bytes
+    stderr: bytes
+
+
+def run(*words: str, cwd: Path, stdin: bytes = b"") -> Session:
+    """The program in this process, with streams of bytes."""
+    given = {"stdin": stdin, "stdout": b"", "stderr": b""}
+    streams = {name: io.TextIOWrapper(io.BytesIO(data), "utf-8") for name, data in given.items()}
+    here = Path.cwd()
+    with pytest.MonkeyPatch.context() as patch:
+        for name, stream in streams.items():
+            patch.setattr(sys, name, stream)
+        patch.setattr(sys, "argv", ["dlcheck", "check", "--isolated", "--color=never", *words])
+        os.chdir(cwd)
+        try:
+            cli.main()
+        except SystemExit as ended:
+            status = int(ended.code or 0)
+        finally:
+            os.chdir(here)
+        out, err = (_written(streams[name]) for name in ("stdout", "stderr"))
+    return Session(status, out, err)
+
+
+def _written(stream: io.TextIOWrapper) -> bytes:
+    stream.flush()
+    assert isinstance(stream.buffer, io.BytesIO)
+    return stream.buffer.getvalue()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "train.py").write_bytes(BEFORE.encode())
+    return tmp_path
+
+
+def test_safe_fixes_are_applied_and_counted(folder: Path) -> None:
+    found = run("--fix", "train.py", cwd=folder)
+    assert (folder / "train.py").read_bytes() == AFTER.encode()
+    assert found.stdout.decode().splitlines()[-1:] == ["No findings in 1 file; 1 fixed."]
+    assert (found.returncode, found.stderr) == (0, b"")
+
+
+def test_a_second_run_changes_nothing(folder: Path) -> None:
+    run("--fix", "train.py", cwd=folder)
+    before = (folder / "train.py").stat()
+    assert run("--fix", "--exit-non-zero-on-fix", "train.py", cwd=folder).returncode == 0
+    assert (folder / "train.py").stat().st_mtime_ns == before.st_mtime_ns
+
+
+def test_a_diff_writes_nothing_and_fails(folder: Path) -> None:
+    found = run("--diff", "train.py", cwd=folder)
+    assert (folder / "train.py").read_bytes() == BEFORE.encode()
+    assert found.stdout.decode() == dedent(
+        """\
+        --- a/train.py
+        +++ b/train.py
+        @@ -5,5 +5,5 @@
+         def train(dataset, model, device):
+             loader = DataLoader(dataset, num_workers=4, pin_memory=True)  # größer
+             for images, labels in loader:
+        -        images = images.cuda()
+        +        images = images.cuda(non_blocking=True)
+                 model(images).sum().backward()
+        """
+    )
+    assert found.returncode == 1
+
+
+@pytest.mark.parametrize("encode", ["utf-8", "utf-8-sig", "latin-1", "crlf", "no-end"])
+def test_bytes_around_an_edit_stay(tmp_path: Path, encode: str) -> None:
+    def as_bytes(text: str) -> bytes:
+        if encode == "crlf":
+            return text.replace("\n", "\r\n").encode()
+        if encode == "no-end":
+            return text.rstrip("\n").encode()
+        if encode == "latin-1":
+            return ("# -*- coding: latin-1 -*-\n" + text).encode("latin-1")
+        return text.encode(encode)
+
+    (tmp_path / "train.py").write_bytes(as_bytes(BEFORE))
+    run("--fix", "train.py", cwd=tmp_path)
+    assert (tmp_path / "train.py").read_bytes() == as_bytes(AFTER)
+    assert (tmp_path / "train.py").read_bytes().startswith(codecs.BOM_UTF8) == (encode == "utf-8-sig")
+
+
+def test_mode_and_link_are_kept(folder: Path) -> None:
+    real = folder / "real.py"
+    (folder / "train.py").rename(real)
+    real.chmod(0o750)
+    (folder / "train.py").symlink_to("real.py")
+    run("--fix", "train.py", cwd=folder)
+    assert (folder / "train.py").is_symlink()
+    assert real.read_bytes() == AFTER.encode()
+    assert stat.S_IMODE(real.stat().st_mode) == 0o750
+
+
+def test_a_read_only_file_is_left_as_it_was(folder: Path) -> None:
+    (folder / "other.py").write_bytes(BEFORE.encode())
+    (folder / "train.py").chmod(0o444)
+    found = run("--fix", ".", cwd=folder)
+    assert (folder / "train.py").read_bytes() == BEFORE.encode()
+    assert (folder / "other.py").read_bytes() == AFTER.encode()
+    assert b"train.py: read-only: left as it is" in found.stdout + found.stderr
+    assert found.returncode == 2
+
+
+def test_a_file_that_changed_meanwhile_is_left_as_it_is(folder: Path) -> None:
+    from dlcheck.fixing import Change
+
+    change = Change(str(folder / "train.py"), "train.py", b"another text", b"a third one")
+    assert change.write() == "changed meanwhile: left as it is"
+    assert (folder / "train.py").read_bytes() == BEFORE.encode()
+    assert os.listdir(folder) == ["train.py"]
+
+
+def test_a_file_that_does_not_parse_keeps_none_from_being_fixed(folder: Path) -> None:
+    (folder / "broken.py").write_text("import torch\nfrom torch.utils.data import DataLoader\ndef (:\n")
+    found = run("--fix", ".", cwd=folder)
+    assert (folder / "train.py").read_bytes() == AFTER.encode()
+    assert b"DLC001" in found.stdout
+    assert found.returncode == 1
+
+
+def test_fix_only_reports_nothing(folder: Path) -> None:
+    (folder / "train.py").write_text(BEFORE + "    for epoch in range(3):\n        next(iter(loader))\n")
+    found = run("--fix-only", "train.py", cwd=folder)
+    assert (found.returncode, found.stdout, found.stderr) == (0, b"", b"")
+    assert "non_blocking" in (folder / "train.py").read_text()
+
+
+def test_standard_input_comes_back_fixed(folder: Path) -> None:
+    found = run("--fix", "--stdin-filename", "train.py", "-", cwd=folder, stdin=BEFORE.encode())
+    assert found.stdout == AFTER.encode()
+    assert b"1 fixed" in found.stderr
+    assert (folder / "train.py").read_bytes() == BEFORE.encode()
+
+
+def test_what_a_comment_silences_is_not_fixed(folder: Path) -> None:
+    text = BEFORE.replace(".cuda()", ".cuda()  # dlcheck: ignore[DLC101] another stream copies")
+    (folder / "train.py").write_text(text)
+    run("--fix", "train.py", cwd=folder)
+    assert (folder / "train.py").read_text() == text
+
+
+def test_options_that_make_no_sense_are_refused(folder: Path) -> None:
+    for words in (["--unsafe-fixes"], ["--fix", "--measure"], ["--fix", "--update-baseline", "--baseline", "b.json"]):
+        found = run(*words, "train.py", cwd=folder)
+        assert (found.returncode, found.stdout) == (2, b""), words
+        assert b"Error: " in found.stderr
+
+
+# Notebooks
+
+CELLS = (
+    ["%matplotlib inline\n", "import torch\n", "from torch.utils.data import DataLoader"],
+    "loader = DataLoader(dataset, num_workers=4, pin_memory=True)\n",
+    [
+        "for images, labels in loader:\n",
+        "    images = images.cuda()\n",
+        "    model(images)  # \u00fc\n",
+        "    !nvidia-smi",
+    ],
+)
+
+
+def notebook(**how: object) -> str:
+    cells = [
+        {"cell_type": "markdown", "metadata": {}, "source": ["images.cuda()"]},
+        *(
+            {"cell_type": "code", "source": cell, "outputs": [{"text": "1e400 \u2028"}], "execution_count": None}
+            for cell in CELLS
+        ),
+    ]
+    return json.dumps({"cells": cells, "metadata": {"n": 1.10}, "nbformat": 4}, **how)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "how",
+    [{"indent": 1, "ensure_ascii": False}, {"ensure_ascii": True}, {"indent": 4}, {"separators": (",", ":")}],
+    ids=str,
+)
+def test_only_the_cell_of_a_notebook_changes(tmp_path: Path, how: dict[str, object]) -> None:
+    text = notebook(**how) + "\n"
+    (tmp_path / "nb.ipynb").write_text(text, encoding="utf-8")
+    run("--fix", "nb.ipynb", cwd=tmp_path)
+    before, after = '    images = images.cuda()\\n"', '    images = images.cuda(non_blocking=True)\\n"'
+    assert text.count(before) == 1
+    assert (tmp_path / "nb.ipynb").read_text(encoding="utf-8") == text.replace(before, after)
+
+
+def test_the_diff_of_a_notebook_names_the_cell(tmp_path: Path) -> None:
+    (tmp_path / "nb.ipynb").write_text(notebook(indent=1), encoding="utf-8")
+    found = run("--diff", "--unsafe-fixes", "nb.ipynb", cwd=tmp_path)
+    assert "--- a/nb.ipynb:cell 3\n" in found.stdout.decode()
