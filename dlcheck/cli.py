@@ -24,6 +24,7 @@ from dlcheck.config import (
     suggestion,
 )
 from dlcheck.findings import CONFIDENCES, Finding, ReportError
+from dlcheck.sections import Sectioned, section
 
 if TYPE_CHECKING:
     from dlcheck.engine import Report
@@ -199,41 +200,43 @@ _CONFIGURING = (
 )
 
 
-def configuring(command: Command) -> Command:
-    """The options that stand for keys of the configuration."""
-    for option in reversed(_CONFIGURING):
-        command = option(command)
-    return command
+# The options that stand for keys of the configuration.
+configuring = section("Rules and files", *_CONFIGURING)
 
 
-_SECONDS = click.FloatRange(min=1)
-_MEASURING = (
-    click.option("--run", metavar="COMMAND", help="Measure in this program, such as `python train.py --epochs 1`."),
-    click.option("--extract", is_flag=True, help="Stop that program at the loader: measure the loader alone."),
-    click.option("--factory", metavar="MODULE:FUNCTION", help="Measure the dataset that this returns."),
+class _Seconds(click.FloatRange):
+    def _describe_range(self) -> str:
+        return ""  # that they are positive goes without saying
+
+
+_SECONDS = _Seconds(min=1)
+_WORKLOAD = section(
+    "What is run",
+    click.option("--run", metavar="COMMAND", help="Your program: it is measured from inside, and saves nothing."),
+    click.option("--extract", is_flag=True, help="Stop it at its loader, and measure the loader alone."),
+    click.option("--factory", metavar="MODULE:FUNCTION", help="A function that returns a DataLoader, instead."),
     click.option("--python", metavar="PATH", help="The interpreter of the project, which has torch."),
+    click.option(
+        "--audit",
+        type=click.Choice(("log", "keep", "deny")),
+        default="log",
+        help="Files that it writes are put back, and new ones removed; new ones stay; or it may write none.  [log]",
+    ),
+)
+_TIME = section(
+    "How long it may take",
     click.option(
         "--budget",
         type=_SECONDS,
         default=60.0,
         metavar="SECONDS",
-        help="For each finding, and for the A/A of its kind; a round that has begun is finished.  [60]",
+        help="For a finding, and for the A/A of a kind.  [60]",
     ),
-    click.option(
-        "--total",
-        type=_SECONDS,
-        default=600.0,
-        metavar="SECONDS",
-        help="For all findings: what is left then is inconclusive.  [600]",
-    ),
-    click.option("--quick", is_flag=True, help="Four rounds, whatever they say: only large effects are confirmed."),
-    click.option(
-        "--audit",
-        type=click.Choice(("log", "keep", "deny")),
-        default="log",
-        help="What becomes of files that the program writes: put back and removed afterwards, put back but new ones "
-        "kept, or not written at all.  [log]",
-    ),
+    click.option("--total", type=_SECONDS, default=600.0, metavar="SECONDS", help="For all findings.  [600]"),
+    click.option("--quick", is_flag=True, help="Four rounds, whatever they say: shows large effects only."),
+)
+_FIGURES = section(
+    "What comes of it",
     click.option("--report", type=click.Path(readable=False), help="Write a page with all figures to a file."),
     click.option("--progress", type=click.Choice(("auto", "lines", "json", "none")), default="auto", help="[auto]"),
     click.option("--no-records", is_flag=True, help="Keep nothing in `.dlcheck/measurements`."),
@@ -243,9 +246,7 @@ _MEASURING = (
 
 def measuring(command: Command) -> Command:
     """The options of measuring."""
-    for option in reversed(_MEASURING):
-        command = option(command)
-    return command
+    return _WORKLOAD(_TIME(_FIGURES(command)))
 
 
 def _load(paths: Sequence[str], options: Mapping[str, Any]) -> Config:
@@ -284,7 +285,9 @@ def _load_extra_rules(config: Config) -> list[ReportError]:
 # check
 
 
-_REPORTING = (
+# The options that say how a report is given, and when it fails.
+reporting = section(
+    "Report",
     click.option("--fail-on", type=click.Choice(FAIL_ON), help="Exit with 1 from this severity on.  [warning]"),
     click.option("--output-format", type=click.Choice(OUTPUT_FORMATS), help="[full]"),
     click.option("--output-file", type=click.Path(readable=False), help="Write the report to a file."),
@@ -303,7 +306,9 @@ _REPORTING = (
 )
 
 
-_FIXING = (
+# The options that change files.
+fixing = section(
+    "Fixes",
     click.option("--fix", is_flag=True, help="Apply the fixes that are safe."),
     click.option("--unsafe-fixes", is_flag=True, help="With --fix or --diff: those as well that may change results."),
     click.option("--diff", is_flag=True, help="Show what --fix would change, and write nothing."),
@@ -311,31 +316,24 @@ _FIXING = (
     click.option("--exit-non-zero-on-fix", is_flag=True, help="Exit with 1 where something was fixed."),
 )
 
+_BASELINE = section(
+    "Baseline",
+    click.option("--update-baseline", is_flag=True, help="Write the findings of this run to the baseline."),
+    click.option("--prune-baseline", is_flag=True, help="Take out of the baseline what is found no more."),
+    click.option(
+        "--error-stale-baseline", is_flag=True, help="Exit with 1 where the baseline holds what is found no more."
+    ),
+)
 
-def fixing(command: Command) -> Command:
-    """The options that change files."""
-    for option in reversed(_FIXING):
-        command = option(command)
-    return command
-
-
-def reporting(command: Command) -> Command:
-    """The options that say how a report is given, and when it fails."""
-    for option in reversed(_REPORTING):
-        command = option(command)
-    return command
+MEASURING = ("What is run", "How long it may take", "What comes of it")
 
 
-@cli.command()
+@cli.command(cls=Sectioned, elsewhere=dict.fromkeys(MEASURING, "measure"))
 @click.argument("paths", nargs=-1, type=click.Path(readable=False))
 @configuring
 @reporting
 @fixing
-@click.option("--update-baseline", is_flag=True, help="Write the findings of this run to the baseline.")
-@click.option("--prune-baseline", is_flag=True, help="Take out of the baseline what is found no more.")
-@click.option(
-    "--error-stale-baseline", is_flag=True, help="Exit with 1 where the baseline holds what is found no more."
-)
+@_BASELINE
 @click.option("--stdin-filename", metavar="PATH", help="The file that standard input (`-`) stands for.")
 @click.option("--show-files", is_flag=True, help="List the files that would be checked.")
 @click.option("--measure", is_flag=True, help="Measure what is found, as `dlcheck measure` does.")
@@ -453,7 +451,7 @@ def _complain_of(report: Report) -> None:
 # measure
 
 
-@cli.command()
+@cli.command(cls=Sectioned, elsewhere={"Rules and files": "check", "Report": "check"})
 @click.argument("paths", nargs=-1, type=click.Path(readable=False))
 @measuring
 @configuring
@@ -463,10 +461,11 @@ def measure(paths: tuple[str, ...], **options: Any) -> int:
 
     \b
     dlcheck measure train.py --run "python train.py --epochs 1"
+    dlcheck measure train.py --factory data:make_loader --report page.html
+    dlcheck measure . --quick
 
-    Without --run or --factory a stand-in is measured, which shows what a fault costs and not what it
-    costs you.  --run starts your program, stops it at its loader or after some batches, and lets it
-    save no checkpoint.
+    Without --run or --factory a stand-in is measured, which shows what a fault costs, and not what it
+    costs you.
     """
     off = {"update_baseline": False, "prune_baseline": False, "error_stale_baseline": False, "measure": True}
     options = {**options, **off}
@@ -582,14 +581,22 @@ def _refuse_to_measure(options: Mapping[str, Any]) -> None:
 
 
 def _refuse_command(command: str) -> None:
+    import re
     import shlex
 
     try:
         words = shlex.split(command)
     except ValueError as error:
         raise click.UsageError(f"--run: {str(error).lower()} in `{command}`") from None
-    if not words:
+    if all(re.fullmatch(r"[A-Za-z_]\w*=.*", word, re.DOTALL) for word in words):
         raise click.UsageError("--run is empty: give the command that starts your program")
+    reader = shlex.shlex(command, posix=True, punctuation_chars=";<>|&")
+    reader.whitespace_split = True
+    operator = next((word for word in reader if word and not word.strip(";<>|&")), None)
+    if operator is not None:
+        plain = not set(command) & set("'\"$`\\")
+        whole = f"\"bash -c '{command}'\"" if plain else '"bash FILE", with this in a file'
+        raise click.UsageError(f"--run takes one command, and no shell reads its `{operator}`: give --run {whole}")
 
 
 def _listener(options: Mapping[str, Any]) -> Listener:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ast
+import functools
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -37,7 +38,7 @@ DEAR = ("libcst.codemod", "libcst.matchers", "libcst.metadata")
 # Run in the interpreter of the user's project: nothing of dlcheck is installed there.
 ELSEWHERE = (PACKAGE / "measure" / "worker", PACKAGE / "measure" / "shim")
 # What they may look at where it is there, besides the standard library and torch.
-OPTIONAL = {"PIL", "cv2", "numpy", "pandas", "torchvision"}
+OPTIONAL = {"PIL", "cv2", "datasets", "numpy", "pandas", "torchvision"}
 
 
 def runs_elsewhere(module: Path) -> bool:
@@ -49,13 +50,18 @@ def part(module: Path) -> str:
     return module.relative_to(PACKAGE).with_suffix("").parts[0]
 
 
+@functools.cache
+def nodes(module: Path) -> list[ast.AST]:
+    return list(ast.walk(ast.parse(module.read_bytes())))
+
+
 def imports(module: Path) -> Iterator[str]:
-    return imported_names(module.read_bytes(), ("dlcheck", *module.relative_to(PACKAGE).parent.parts))
+    return imported_names(nodes(module), ("dlcheck", *module.relative_to(PACKAGE).parent.parts))
 
 
-def imported_names(text: str | bytes, package: tuple[str, ...]) -> Iterator[str]:
+def imported_names(nodes: Iterable[ast.AST], package: tuple[str, ...]) -> Iterator[str]:
     """Absolute dotted names that a module imports, at any depth; of `from a import b` both `a` and `a.b`."""
-    for node in ast.walk(ast.parse(text)):
+    for node in nodes:
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -107,10 +113,9 @@ def test_what_runs_elsewhere_needs_only_torch(module: Path) -> None:
         return
     siblings = {other.stem for folder in ELSEWHERE for other in folder.iterdir()}
     known = {*sys.stdlib_module_names, *siblings, *OPTIONAL, "torch"}
-    text = module.read_bytes()
     names = {
         name
-        for node in ast.walk(ast.parse(text))
+        for node in nodes(module)
         for name in (
             [alias.name for alias in node.names]
             if isinstance(node, ast.Import)
@@ -128,7 +133,7 @@ def test_dear_parts_of_libcst_are_not_imported(module: Path) -> None:
 
 def test_relative_and_nested_imports_are_seen() -> None:
     text = "from ..model import values\nfrom . import forms\ndef f():\n    import click\n"
-    names = set(imported_names(text, ("dlcheck", "facts")))
+    names = set(imported_names(ast.walk(ast.parse(text)), ("dlcheck", "facts")))
     assert names == {"dlcheck.model", "dlcheck.model.values", "dlcheck.facts", "dlcheck.facts.forms", "click"}
 
 
@@ -137,7 +142,7 @@ def test_only_cli_prints_or_exits(module: Path) -> None:
     if part(module) in PROGRAMS or runs_elsewhere(module):
         return
     offenders = []
-    for node in ast.walk(ast.parse(module.read_bytes())):
+    for node in nodes(module):
         if isinstance(node, ast.Call):
             called = ast.unparse(node.func)
             writes = called.startswith(("sys.stdout.", "sys.stderr.", "click.echo", "click.secho", "click.get_current"))

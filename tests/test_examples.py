@@ -13,6 +13,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import forked
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -29,14 +30,7 @@ needs_torch = pytest.mark.skipif(
 
 def dlcheck(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     environment = {key: value for key, value in os.environ.items() if key not in {"FORCE_COLOR", "CLICOLOR_FORCE"}}
-    return subprocess.run(
-        [sys.executable, "-m", "dlcheck", *arguments],
-        cwd=cwd,
-        env={**environment, "PYTHONPATH": str(ROOT), "DLCHECK_OUTPUT_FORMAT": "full"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    return forked.dlcheck(*arguments, cwd=cwd, environment={**environment, "DLCHECK_OUTPUT_FORMAT": "full"})
 
 
 def report(*arguments: str, cwd: Path) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import forked
 import pytest
 
 # Where a decorator fails, Python 3.10 names the line of the function.
@@ -80,11 +81,7 @@ def dlcheck(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Dlcheck:
 
     def run(*arguments: str, folder: Path = tmp_path, **environment: str) -> subprocess.CompletedProcess[str]:
         inherited = {key: value for key, value in os.environ.items() if key != "PRE_COMMIT"}
-        inherited["PYTHONPATH"] = str(Path(__file__).resolve().parent.parent)
-        return subprocess.run(
-            [sys.executable, "-m", "dlcheck", *arguments],
-            cwd=folder, env={**inherited, **environment}, capture_output=True, text=True, check=False,
-        )  # fmt: skip
+        return forked.dlcheck(*arguments, cwd=folder, environment={**inherited, **environment})
 
     return run
 

@@ -8,8 +8,10 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
+import forked
 import pytest
 
 HEAD = "import torch\nfrom torch.utils.data import DataLoader, Dataset\n"
@@ -22,6 +24,8 @@ for epoch in range(3):
 GOOD = HEAD + TAIL
 ROOT = Path(__file__).parents[1]
 
+Dlcheck = Callable[..., subprocess.CompletedProcess[str]]
+
 
 @pytest.fixture(autouse=True)
 def _this_checkout(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -29,17 +33,15 @@ def _this_checkout(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("DLCHECK_OUTPUT_FORMAT", raising=False)
 
 
-def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def interpreted(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "dlcheck", *arguments]
-    return subprocess.run(
-        command, cwd=folder, text=True, timeout=120, check=False, stdin=subprocess.DEVNULL, capture_output=True
-    )
+    return subprocess.run(command, cwd=cwd, text=True, timeout=120, check=False, capture_output=True)
 
 
-def check(folder: Path, name: str) -> subprocess.CompletedProcess[str]:
+def check(folder: Path, name: str, *, dlcheck: Dlcheck = forked.dlcheck) -> subprocess.CompletedProcess[str]:
     """Run on one file and a good one: neither crash nor fault, and the good one's finding is there."""
     (folder / "good.py").write_text(GOOD, encoding="utf-8")
-    done = run(folder, "check", "--isolated", "--output-format", "concise", name, "good.py")
+    done = dlcheck("check", "--isolated", "--output-format", "concise", name, "good.py", cwd=folder)
     assert done.returncode == 1, (done.returncode, done.stdout[-500:], done.stderr[-1500:])
     assert "internal error" not in done.stdout + done.stderr
     assert "Traceback" not in done.stderr
@@ -225,7 +227,7 @@ def test_an_absurd_version_is_no_version(tmp_path: Path) -> None:
 def test_modules_beside_the_code_are_not_run(tmp_path: Path) -> None:
     for name in ("json", "click", "libcst", "tomli"):
         (tmp_path / f"{name}.py").write_text("raise SystemExit('the code was run')", encoding="utf-8")
-    check(tmp_path, "json.py")
+    check(tmp_path, "json.py", dlcheck=interpreted)
 
 
 # Streams and signals

@@ -60,6 +60,9 @@ INLINE_PIN = ("DLC104", "inline-pin-memory")
 THEN_MOVE = ("DLC111", "host-tensor-then-move")
 SYNC = ("DLC501", "sync-every-step")
 STALL = ("DLC502", "stall-call-in-loop")
+CONSTANT = ("DLC112", "loop-invariant-transfer")
+CAST = ("DLC113", "cast-before-transfer")
+CLOCK = ("DLC507", "unsynchronised-gpu-timing")
 
 
 @dataclass(frozen=True)
@@ -83,7 +86,10 @@ class Cell:
 
 
 # Of a round's time, by group.
-SHARES = {"C1": 0.10, "C2": 0.46, "C3": 0.14, "C4": 0.14, "C5": 0.05, "C6": 0.04, "C7": 0.03, "C8": 0.04}
+SHARES = {
+    "C1": 0.10, "C2": 0.42, "C3": 0.13, "C4": 0.12, "C5": 0.05, "C6": 0.04, "C7": 0.03, "C8": 0.04,
+    "C9": 0.03, "C10": 0.03, "C11": 0.01,
+}  # fmt: skip
 
 
 def with_same(arms: Mapping[str, Mapping[str, Any]], name: str) -> tuple[dict[str, Mapping[str, Any]], Pair]:
@@ -109,6 +115,7 @@ def cells(quick: bool, memory: int) -> Iterator[Cell]:
     yield from loading(quick)
     yield from items(quick)
     yield from others(quick)
+    yield from detours(quick)
 
 
 def bandwidth(quick: bool, memory: int) -> Iterator[Cell]:
@@ -225,3 +232,24 @@ def others(quick: bool) -> Iterator[Cell]:
     config |= {"most": 1 << 14} if quick else {}
     pairs = (Pair("synchronize", "none", *STALL), Pair("print", "none", *SYNC), Pair("cpu", "none", *SYNC))
     yield Cell("C8", "50 kernels, K = L, c = 0.5 step", "sync", config, arms, pairs, same)
+
+
+def detours(quick: bool) -> Iterator[Cell]:
+    """What a step need not do on the host, or not again and again."""
+    short: dict[str, Any] = {"steps": 5, "block_s": 0.005, "warm_s": 0.002} if quick else {"block_s": 0.1}
+    arms, same = with_same({"each": {}, "once": {"once": True}}, "once")
+    for host in (0.5,) if quick else (0.0, 0.5):
+        config = {"kernels": 50, "compute_of_launch": 1.0, "host_of_step": host, **short}
+        config |= {"most": 1 << 14} if quick else {}
+        pairs = (Pair("each", "once", *CONSTANT),)
+        yield Cell("C9", f"50 kernels, K = L, c = {host:g} step", "constants", config, arms, pairs, same)
+
+    arms, same = with_same({"host": {}, "device": {"on_device": True}}, "device")
+    size = 64 * KIB if quick else 64 * 3 * 224 * 224
+    for phi in (1.0,) if quick else (1.0, 16.0):
+        config = {"bytes": size, "phi": phi, **short}
+        yield Cell("C10", f"K = {phi:g} C", "casts", config, arms, (Pair("host", "device", *CAST),), same)
+
+    arms, same = with_same({"at_once": {}, "waits": {"synchronised": True}}, "at_once")
+    config = {"work_s": 0.0005 if quick else 0.005, **short}
+    yield Cell("C11", "", "clocks", config, arms, (Pair("at_once", "waits", *CLOCK),), same)

@@ -21,7 +21,7 @@ Status = Literal["pass", "fail", "not-measurable-here", "not-measured"]
 OF_LINK, LARGE = 0.8, 16 * MIB
 MODEL_ERROR, OF_CELLS = 0.15, 0.8
 FLOOR = 0.02
-SYNC_GROUPS = ("C4", "C5", "C8")
+SYNC_GROUPS = ("C4", "C5", "C8", "C9", "C11")
 
 
 @dataclass
@@ -114,12 +114,7 @@ def noises(seen: Seen) -> dict[str, Noise]:
 def predicted(seen: Seen, cell: Cell, arm: str) -> float | None:
     """What the step model says of an arm; None where it says nothing."""
     terms = seen.terms(cell)
-    if cell.group == "C2" and terms:
-        return stepmodel.predicted(stepmodel.Terms.of(terms), stepmodel.Transfer.of(cell.arms[arm]))
-    if cell.experiment == "sync" and terms:
-        every = cell.arms[arm]["every"] if cell.arms[arm]["sync"] != "none" else 0
-        return stepmodel.synced(stepmodel.SyncTerms.of(terms), every)
-    return None
+    return stepmodel.of_arm(cell.experiment, terms, cell.arms[arm]) if terms else None
 
 
 def least(seen: Seen, cell: Cell) -> float | None:

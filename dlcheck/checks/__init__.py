@@ -95,7 +95,7 @@ def _described(given: Iterable[Finding], fact: Any, describe: Callable[[Any], di
     findings = list(given)
     subject = describe(fact) if findings else {}
     for finding in findings:
-        yield replace(finding, measure=subject)
+        yield replace(finding, measure={**subject, **finding.measure})
 
 
 def _only_findings(given: Iterable[Any]) -> Iterator[Finding]:

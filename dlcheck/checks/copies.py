@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from dlcheck.checks.registry import facts, rule
 from dlcheck.checks.report import Spot, elsewhere, finding, joint, provenance, written
@@ -229,7 +230,7 @@ def cast_before_transfer(move: Move) -> Iterator[Finding]:
 # -- what they share
 
 
-def _at(move: Move, code: str, *, variant: str = "", related: list[Spot] | None = None, **fields: object) -> Finding:
+def _at(move: Move, code: str, *, variant: str = "", related: list[Spot] | None = None, **fields: Any) -> Finding:
     return finding(
         code, Spot(move.module, move.call.at), move.link, variant=variant, related=related or (), fix=None, **fields
     )

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from dlcheck.checks.registry import facts, rule
 from dlcheck.checks.report import Spot, finding, joint, provenance, written
 from dlcheck.findings import Finding
 from dlcheck.model.loaders import Loader, OptionAlt
+from dlcheck.model.processes.changes import Change
 from dlcheck.model.processes.children import ChildProcess, child_processes
 from dlcheck.model.processes.fork_safety import ForkUnsafe, fork_unsafe
 from dlcheck.model.processes.state import Kept, kept_by_workers
@@ -160,11 +162,18 @@ def stale_dataset_in_persistent_workers(loader: Loader) -> Iterator[Finding]:
                         Spot(change.module, change.at),
                         change.link,
                         related=[written(persistent, loader)._replace(caption="the workers live on with their copy")],
+                        about=_what_changes(change),
                         change=change.text,
                         dataset=change.name,
                         attribute=change.attributes[0],
                         loader=loader.name,
                     )
+
+
+def _what_changes(change: Change) -> dict[str, Any]:
+    arguments = [list(one) for one in change.arguments]
+    attributes = list(change.attributes)
+    return {"owner": change.name, "attributes": attributes, "method": change.method, "arguments": arguments}
 
 
 def _restarts_workers(loader: Loader) -> bool:
@@ -200,6 +209,7 @@ def _lost(loader: Loader, kept: Kept, workers: OptionAlt) -> Finding:
         kept.link,
         variant={"cache": "", "count": "counter", "turn": "epoch"}[kept.kind],
         related=[*read, *_with_workers(loader, workers, "the workers")],
+        about={"owner": kept.dataset, "attributes": [kept.attribute], "kind": kept.kind},
         attribute=kept.attribute,
         dataset=kept.dataset,
     )

@@ -336,6 +336,7 @@ def reseed_in_epoch_loop(loop: BatchLoop) -> Iterator[Finding]:
                     Spot(reseed.loop.scope.module, reseed.loop.head, "in each round of this loop"),
                     Spot(loop.module, loop.link.head, "the batches that come the same way"),
                 ],
+                about={"generators": sorted(reseed.generators) or ["own"]},
                 seeding=reseed.text,
             )
 

@@ -348,6 +348,7 @@ def _on_subset(found: SubsetStore, variant: str) -> Finding:
         related=[
             Spot(found.module, other.target.at, "and this was set on the same dataset") for other in found.alike()
         ],
+        about={"attribute": target.name, "through": found.through},
         target=found.module.line(target.at),
         subset=found.holder,
         name=target.name,

@@ -20,6 +20,8 @@ from typing import Any, Protocol
 
 import psutil
 
+from dlcheck import files
+
 PROTOCOL = 1
 WORKER = Path(__file__).parent / "worker"
 START_LIMIT_S = 300.0  # torch from a cold network disk takes its time
@@ -27,13 +29,20 @@ BLOCK_LIMIT_S = 600.0
 
 
 class Failed(Exception):
-    """A process that could not do what it was asked; ``stage`` says at what."""
+    """A process that could not do what it was asked; ``stage`` says at what, ``place`` where in the user's code."""
 
-    def __init__(self, stage: str, kind: str, message: str) -> None:
-        super().__init__(f"{kind}: {message}" if kind else message)
+    def __init__(self, stage: str, kind: str, message: str, place: str = "") -> None:
+        said = ": ".join(filter(None, (kind, message)))
+        super().__init__(f"{said} ({place})" if place else said)
         self.stage = stage
         self.kind = kind
         self.message = message
+
+
+def failed(told: Mapping[str, Any], stage: str = "block") -> Failed:
+    """What a process told of an error."""
+    place = f"{files.shown(told['file'])}:{told['line']}" if told.get("file") else ""
+    return Failed(told.get("stage", stage), told.get("type", ""), told.get("message", ""), place)
 
 
 class Host(Protocol):
@@ -51,7 +60,7 @@ def checked(answer: dict[str, Any]) -> dict[str, Any]:
     """An answer that is no error."""
     error = answer.get("error")
     if error is not None:
-        raise Failed(error.get("stage", "block"), error.get("type", ""), error.get("message", ""))
+        raise failed(error)
     return answer
 
 
@@ -61,10 +70,12 @@ class Child:
     It is started at once, and waited for when somebody asks whether it is ``ready``: several start side by side.
     """
 
-    def __init__(self, python: str, request: Mapping[str, Any], dice: random.Random) -> None:
+    def __init__(
+        self, python: str, request: Mapping[str, Any], dice: random.Random, more: Mapping[str, str] | None = None
+    ) -> None:
         self._log = tempfile.TemporaryFile(mode="w+", errors="replace")  # noqa: SIM115 -- closed with the child
         # What it and its workers leave behind when they are ended goes with the folder.
-        self._folder = tempfile.mkdtemp(prefix="dlcheck-")
+        self._folder = tempfile.mkdtemp(prefix=f"dlcheck-worker-{os.getpid()}-")
         try:
             self._process = subprocess.Popen(
                 [python, str(WORKER)],
@@ -72,7 +83,7 @@ class Child:
                 stdout=subprocess.PIPE,
                 stderr=self._log,
                 text=True,
-                env=_environment(dice, self._folder),
+                env={**_environment(dice, self._folder), **(more or {})},
                 start_new_session=True,
             )
         except OSError as error:

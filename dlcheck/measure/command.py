@@ -6,10 +6,11 @@ import os
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from dlcheck import files
 from dlcheck.findings import Finding
-from dlcheck.measure import page, store, words
+from dlcheck.measure import page, store, undoing, words
 from dlcheck.measure.record import Evidence, Record
 from dlcheck.measure.recording import Settings
 from dlcheck.measure.session import Session, Step
@@ -32,7 +33,7 @@ class Measurements:
     records: list[Record] = field(default_factory=list)
     together: Record | None = None  # all suggestions of the loader that gains most by them
     problems: list[str] = field(default_factory=list)
-    created: list[str] = field(default_factory=list)  # files that the program made, and that are still there
+    effects: dict[str, Any] = field(default_factory=dict)  # what the program did outside, and what became of it
     interrupted: bool = False
 
 
@@ -50,9 +51,10 @@ def measure(findings: Sequence[Finding], settings: Settings, listener: Listener,
         for record in _until_interrupted(session.measure(group), session):
             found.records.append(record)
             listener.done(record)
-            found.created += [file for file in _created(record) if file not in found.created]
+            found.effects = undoing.merged(found.effects, record.side_effects)
             if keep and record.fingerprint in by_key:
                 _keep(record, by_key[record.fingerprint], root, found)
+        found.effects = undoing.merged(found.effects, *session.effects)
         found.problems += session.notes
         found.together = found.together or session.together
         if session.interrupted:
@@ -101,10 +103,6 @@ def _keep(record: Record, finding: Finding, root: str, found: Measurements) -> N
 
 def _strength(record: Record) -> int:
     return _STRENGTH.index(record.evidence)
-
-
-def _created(record: Record) -> list[str]:
-    return list((record.side_effects or {}).get("created", ()))
 
 
 def forget(findings: Sequence[Finding], checked: Collection[str], codes: Collection[str], found: Measurements) -> None:

@@ -10,16 +10,17 @@ import platform
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from dlcheck.measure.identity import identity
-from dlcheck.measure.record import Guard
+from dlcheck.measure.record import Fact, Guard
 
 FREE_ENOUGH = 0.8  # of the usable cores: with less, what workers gain is what the neighbours leave
 PRESSURE_LIMIT = 0.10  # of the time somebody waits for a CPU
 SETTLE_S = 20.0
+WARM = 0.95  # of the pages: as good as all
 _PROBE_S = 0.3
 _PROBE = """
 import hashlib, sys, time
@@ -229,3 +230,13 @@ def settle(system: System | None = None, limit_s: float = SETTLE_S) -> Guard:
 def capacity_guard(free: float, usable: int, when: str) -> Guard:
     enough = free >= FREE_ENOUGH * usable
     return Guard(f"capacity-{when}", "pass" if enough else "fail", f"{free:.2f} of {usable} cores were free {when}")
+
+
+def cache_guard(workload: Mapping[str, Fact]) -> list[Guard]:
+    """Whether all files of the dataset were in memory: of others what is read first waits for the disk."""
+    known = workload.get("page_cache")
+    if known is None:
+        return []
+    share = float(known.value["resident"])
+    detail = f"{share:.0%} of {known.value['files']} files were in the page cache before"
+    return [Guard("page-cache", "pass" if share >= WARM else "warn", detail)]

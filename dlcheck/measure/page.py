@@ -52,11 +52,11 @@ def render(
     scripts = [(ASSETS / name).read_text(encoding="utf-8") for name in SCRIPTS] if ordered else []
     main = "\n".join((
         *_whole(end_to_end),
-        *_verdicts(ordered),
+        *_verdicts(ordered, margin),
         *(_effects() if ordered else ()),
         *_findings(ordered),
         *_machines([*ordered, *((end_to_end,) if end_to_end else ())]),
-        *_reading(margin),
+        *(_licences() if scripts else ()),
     ))  # fmt: skip
     return "\n".join((
         "<!doctype html>",
@@ -121,7 +121,7 @@ def _whole(record: Record | None) -> Iterator[str]:
     yield "</section>"
 
 
-def _verdicts(records: Sequence[Record]) -> Iterator[str]:
+def _verdicts(records: Sequence[Record], margin: float) -> Iterator[str]:
     if not records:
         return
     columns = ("Verdict", "Finding", "Place", "Effect, with its interval", "Workload", "Seconds")
@@ -140,7 +140,9 @@ def _verdicts(records: Sequence[Record]) -> Iterator[str]:
             f'<td data-label="Workload">{_text(words.WORKLOADS[record.evidence] or "none")}</td>'
             f'<td class="number" data-label="Seconds">{"" if cost is None else _figure(cost)}</td></tr>'
         )
-    yield "</tbody></table></section>"
+    yield "</tbody></table>"
+    yield from _legend(margin)
+    yield "</section>"
 
 
 def _effects() -> Iterator[str]:
@@ -202,7 +204,8 @@ def _finding(number: int, record: Record) -> Iterator[str]:
     yield '<div class="pair">'
     yield from _guards(record)
     yield from _facts("Workload", {name: _known(fact) for name, fact in record.workload.items()})
-    for name in ("counts", "model", "ceiling", "side_effects"):
+    yield from _facts("Step model", _model(record))
+    for name in ("counts", "ceiling", "side_effects"):
         yield from _facts(name.replace("_", " ").capitalize(), getattr(record, name) or {})
     yield from _facts(
         "Carried over to a whole run", {name: _saving(name, value) for name, value in record.saves.items()}
@@ -210,6 +213,17 @@ def _finding(number: int, record: Record) -> Iterator[str]:
     yield from _facts("Cost", {name: _saving(name, value) for name, value in record.cost.items()})
     yield "</div>"
     yield from _command(record)
+
+
+def _model(record: Record) -> dict[str, Any]:
+    """What the model of a step predicts, by how much it is off, and what each part of a step takes."""
+    model = record.model or {}
+    told = {name: model[name] for name in ("predicted", "error", "terms") if isinstance(model.get(name), dict)}
+    shown = {name: value for name, value in model.items() if name not in told}
+    for arm, value in told.get("predicted", {}).items():
+        error = told.get("error", {}).get(arm)
+        shown[f"{arm} predicted"] = words.quantity(value, "s") + (f", off by {words.off(error)}" if error else "")
+    return {**shown, **{name: words.quantity(value, "s") for name, value in told.get("terms", {}).items()}}
 
 
 def _comparison(record: Record) -> Iterator[str]:
@@ -330,20 +344,39 @@ def _machines(records: Sequence[Record]) -> Iterator[str]:
     yield "</section>"
 
 
-def _reading(margin: float) -> Iterator[str]:
-    yield '<section aria-labelledby="reading">'
-    yield '<h2 id="reading">How to read this</h2>'
-    yield (
-        "<p>A is what is written, B what is suggested. A round is a fresh pair of processes; its blocks alternate "
-        "between A and B. <strong>Confirmed</strong> means that the whole interval is better than the margin of "
-        f"{margin:.0%}, or than what an A/A of the same run reached by chance, where that is more; "
-        f"<strong>harmful</strong> that all of it is worse; <strong>no effect</strong> that all of it lies within "
-        f"{margin:.0%} of 1. Everything else is inconclusive: it says neither that the suggestion helps nor that it "
-        "does not.</p>"
-    )
+def _legend(margin: float) -> Iterator[str]:
+    """What the words of the page mean, folded: who knows them need not scroll past."""
+    share = f"{100 * margin:.4g} %"
+    meanings = {
+        "A, B": "A is what is written, B what is suggested. B/A below 1: the suggestion takes less.",
+        "Block": "One timed stretch: an epoch, a number of batches, or the way to the first batch. Blocks of A and B "
+        "take turns, so that what drifts slowly hits both alike.",
+        "Round": "One fresh pair of processes, with some blocks of each arm. Processes differ by more than blocks do: "
+        "rounds are what is counted.",
+        "Look": "The moment at which a verdict may be given: after 4, 7 and 12 rounds. Looking more often would find "
+        "differences by chance.",
+        "Interval": "Where the effect is likely to lie, by Student's t over the rounds. All looks together hold 95 %, "
+        "hence the level of a single one is higher.",
+        "A/A": "What is written, measured against itself in the same run: how far apart two sides are between which "
+        "there is no difference.",
+        "Margin": f"What counts as a difference: {share}, or what the A/A reached, where that is more.",
+        "Confirmed": "The whole interval is better than the margin.",
+        "Harmful": "The whole interval is worse than the margin.",
+        "No effect": f"The whole interval lies within {share} of 1.",
+        "Inconclusive": "None of these. It says neither that the suggestion helps nor that it does not.",
+        "Workload": "How near the measured program was to yours: the program itself, its own loader, a function of "
+        "yours, or a stand-in, which shows what a fault costs and not what it costs you.",
+        "Guard": "What else must hold for a comparison to mean what it seems to mean. One that fails leaves a "
+        "verdict at most inconclusive.",
+    }
+    yield '<details class="inner legend-of-words"><summary>What the words mean</summary><dl>'
+    yield from (f"<dt>{_text(word)}</dt><dd>{_text(meaning)}</dd>" for word, meaning in meanings.items())
+    yield "</dl></details>"
+
+
+def _licences() -> Iterator[str]:
     licences = (ASSETS / "LICENSES.txt").read_text(encoding="utf-8")
     yield from _folded("Licences of the libraries in this page", [f"<pre>{_text(licences, lines=True)}</pre>"])
-    yield "</section>"
 
 
 # Parts

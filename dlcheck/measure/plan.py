@@ -5,26 +5,35 @@ One function a rule says it; everything else here is shared.  A rule's page name
 
 from __future__ import annotations
 
+import ast
 import os
 import sys
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 from dlcheck.findings import Finding
-from dlcheck.measure.record import Evidence, Experiment, Fact, Metric
+from dlcheck.measure.record import Evidence, Experiment, Fact, Metric, Source
 from dlcheck.measure.statistics import BLOCKS
 
 PER_EPOCH = Metric("epoch", "s/epoch", "additive")
 EPOCH = Metric("epoch", "s/epoch", "ratio")
 STEP = Metric("step", "s/step", "ratio")
+PER_STEP = Metric("step", "s/step", "additive")
 ADDED = Metric("memory that the workers add", "bytes", "memory")
 IN_FLIGHT = Metric("shared memory in flight", "bytes", "memory")
+
+# Of a stretch of the program's own loop: the memory that its steps add, or how long one statement takes.
+Gauge = Literal["", "memory", "statement"]
+
+AT_MOST = "at most"  # a step that nobody watches, less all of a statement's time, watching it included
 
 SHAPE = (3, 64, 64)
 ROWS = 50_000
 STRINGS = 300_000
 BLOCK_MB = 128
+STEPS = 200  # of a training whose memory grows
 # Two threads that copy a row wait for each other longer than the copy takes, where a neighbour has one's CPU.
 ALONE = {"threads": 1}
 
@@ -38,8 +47,9 @@ class Template:
     ``cost_decides``: a stand-in whose samples cost nothing would turn the answer round.
     ``dataset`` is the stand-in's; ``extract``: whether the arms can be built of the user's own loader;
     ``same_batches``: whether both arms must give the same; ``in_vivo``: whether they can take turns in
-    feeding the program's own loop; ``device``: the worker's name of an experiment with a CUDA device, whose
-    arms are its own.
+    feeding the program's own loop, and ``gauge`` what its stretches are measured by there, where that is not
+    time; ``loads``: whether arms have loaders at all.  ``device``: the worker's name of an experiment with a
+    CUDA device, whose arms are its own; ``cuda``: whether only such a device shows it.
     """
 
     experiment: Experiment
@@ -56,7 +66,15 @@ class Template:
     extract: bool = True
     same_batches: bool = True
     in_vivo: bool = False
+    gauge: Gauge = ""
+    loads: bool = True
     device: str = ""
+    cuda: bool = False
+
+    @property
+    def only_in_its_loop(self) -> bool:
+        """Whether nothing else will do where the program's own loop was meant, and cannot be fed."""
+        return bool(self.device) or self.gauge == "statement"
 
 
 @dataclass(frozen=True)
@@ -96,6 +114,17 @@ class Subject:
         """The start method that is written, or in force."""
         written = self.option("multiprocessing_context", None)
         return written if isinstance(written, str) else self.start_method
+
+    @property
+    def epochs(self) -> int | None:
+        """How often the program goes through the loader; of a running one, whose options may say otherwise, unknown."""
+        free = self.is_live and self.described.get("epochs_free")
+        return None if free else self.described.get("epochs")
+
+    @property
+    def variant(self) -> str:
+        """Which of the things that its rule looks for the finding is about."""
+        return str(self.described.get("variant", ""))
 
     @property
     def is_live(self) -> bool:
@@ -320,6 +349,84 @@ def excessive_prefetch(subject: Subject) -> Template:
     )
 
 
+# Steps
+
+
+def loss_graph_accumulation(subject: Subject) -> Template:
+    """In the program itself only a sum can be taken without its graph: what a list is given, nobody can change."""
+    return _steps(
+        "summed-losses",
+        f"memory that {STEPS} steps add",
+        {},
+        {"detached": True, "patch": "detached"},
+        in_vivo=_adds(subject.finding.statement),
+        gauge="memory",
+    )
+
+
+def _adds(statement: str) -> bool:
+    """Whether a statement adds something up: `total += loss`, `total = total + loss`."""
+    try:
+        (one,) = ast.parse(textwrap.dedent(statement)).body
+    except (SyntaxError, ValueError):
+        return False
+    sums = isinstance(one, ast.Assign) and isinstance(one.value, ast.BinOp) and isinstance(one.value.op, ast.Add)
+    return sums or (isinstance(one, ast.AugAssign) and isinstance(one.op, ast.Add))
+
+
+def gpu_tensors_hoarded(subject: Subject) -> Template:
+    """A graph is kept wherever it is; that a copy on the host frees the device's memory only a device shows."""
+    graph = subject.variant == "with-graph"
+    written = {"keeps": "graph" if graph else "output"}
+    return _steps("kept-outputs", "memory that 40 batches add", written, {"keeps": "copy"}, cuda=not graph)
+
+
+def eval_without_no_grad(subject: Subject) -> Template:
+    return _steps("recorded-evaluation", "memory that a forward pass holds", {}, {"no_grad": True})
+
+
+def _steps(block: str, name: str, written: Mapping[str, Any], suggested: Mapping[str, Any], **how: Any) -> Template:
+    """What steps of a small network leave in memory, or hold meanwhile."""
+    metric = Metric(name, "bytes", "memory")
+    network = {"kind": "network"}
+    return Template(
+        "memory", metric, block, written, suggested, dataset=network, blocks=1,
+        extract=False, same_batches=False, loads=False, **how,
+    )  # fmt: skip
+
+
+def host_work_in_train_loop(subject: Subject) -> Template:
+    """The step as it is against what is left of it without the statement.
+
+    Watching it takes time as well, which makes what is left longer: no more is shown than there is.
+    """
+    return Template(
+        "steady",
+        Metric("step without the statement", "s/step", "ratio"),
+        "",
+        suggested={"without": "the statement"},
+        controls={AT_MOST: {"without": "the statement"}},
+        dataset={},
+        extract=False,
+        same_batches=False,
+        in_vivo=True,
+        gauge="statement",
+        loads=False,
+    )
+
+
+def column_then_row_index(subject: Subject) -> Template:
+    return _samples({"kind": "column-first"}, {"kind": "row-first"}, same_batches=True)
+
+
+def trainer_arguments_loading(subject: Subject) -> Template | str:
+    """The trainer's loader is a loader: which of its options the finding is about decides what is compared."""
+    if subject.variant == "prefetch":
+        return "the arguments themselves raise an error: there is nothing to time"
+    options = {"respawn": missing_persistent_workers, "pin": missing_pin_memory}
+    return options.get(subject.variant, synchronous_loading)(subject)
+
+
 # With a device
 
 
@@ -355,6 +462,19 @@ def host_tensor_then_move(subject: Subject) -> Template:
     return Template("transfer", metric, "", {}, {"on_device": True}, device="making", extract=False)
 
 
+def loop_invariant_transfer(subject: Subject) -> Template:
+    return Template("transfer", PER_STEP, "", {}, {"once": True}, device="constants", extract=False)
+
+
+def cast_before_transfer(subject: Subject) -> Template:
+    return Template("transfer", PER_STEP, "", {}, {"on_device": True}, device="casts", extract=False)
+
+
+def unsynchronised_gpu_timing(subject: Subject) -> Template:
+    metric = Metric("what the clock misses", "s/call", "additive")
+    return Template("sync", metric, "", {}, {"synchronised": True}, device="clocks", extract=False)
+
+
 def sync_every_step(subject: Subject) -> Template:
     """A step that launches little has little to lose."""
     return Template(
@@ -374,12 +494,15 @@ def stall_call_in_loop(subject: Subject) -> Template:
     return Template("sync", STEP, "", {"empty_cache": True}, {}, device="empty-cache", extract=False)
 
 
-PLANS: dict[str, Callable[[Subject], Template]] = {
+PLANS: dict[str, Callable[[Subject], Template | str]] = {
     "DLC101": blocking_transfer,
     "DLC102": non_blocking_without_pin,
     "DLC103": missing_pin_memory,
     "DLC104": inline_pin_memory,
     "DLC108": pin_memory_no_effect,
+    "DLC111": host_tensor_then_move,
+    "DLC112": loop_invariant_transfer,
+    "DLC113": cast_before_transfer,
     "DLC201": synchronous_loading,
     "DLC202": missing_persistent_workers,
     "DLC204": workers_for_in_memory_data,
@@ -401,9 +524,15 @@ PLANS: dict[str, Callable[[Subject], Template]] = {
     "DLC311": per_item_tensor_fetch,
     "DLC312": view_ships_whole_storage,
     "DLC313": totensor_before_crop,
-    "DLC111": host_tensor_then_move,
+    "DLC321": column_then_row_index,
     "DLC501": sync_every_step,
     "DLC502": stall_call_in_loop,
+    "DLC503": loss_graph_accumulation,
+    "DLC504": gpu_tensors_hoarded,
+    "DLC505": eval_without_no_grad,
+    "DLC506": host_work_in_train_loop,
+    "DLC507": unsynchronised_gpu_timing,
+    "DLC701": trainer_arguments_loading,
     "DLC702": blocking_transfer,
 }
 
@@ -414,16 +543,27 @@ class Question:
 
     ``refutes``: whether the absence of one shows that there is none; of a race it does not.
     ``two_runs``: what is counted is compared between two runs of the program.
+    ``ranks``: what the ranks of a distributed program are given is "compared"; or the first of them answers
+    "instead" of a process that has no others, where that one has nothing to say.
+    ``device``: it is asked of such a device, and not of the program.
     """
 
     oracle: str
     refutes: bool = True
     two_runs: bool = False
+    ranks: Literal["", "compared", "instead"] = ""
+    device: Literal["", "cuda", "mps"] = ""
 
 
 QUESTIONS: dict[str, Question] = {
+    "DLC107": Question("tensors-not-pinned"),
+    "DLC109": Question("read-before-arrival", refutes=False, device="cuda"),
+    "DLC110": Question("source-reused-too-soon", refutes=False, device="mps"),
     "DLC209": Question("nested-iteration"),
     "DLC213": Question("batch-cannot-be-sent", refutes=False),
+    "DLC214": Question("files-stay-behind"),
+    "DLC218": Question("stale-in-workers"),
+    "DLC219": Question("state-lost"),
     "DLC304": Question("same-with-workers", refutes=False),
     "DLC305": Question("files-stay-open"),
     "DLC314": Question("samples-raise", refutes=False),
@@ -431,22 +571,27 @@ QUESTIONS: dict[str, Question] = {
     "DLC316": Question("samples-share-memory"),
     "DLC317": Question("samples-are-missing", refutes=False),
     "DLC318": Question("loader-ignores-dataset"),
+    "DLC319": Question("parts-share-dataset"),
     "DLC320": Question("epoch-ends-early", refutes=False),
     "DLC401": Question("copies-per-sample"),
+    "DLC402": Question("share-of-a-rank", ranks="compared"),
     "DLC403": Question("randomness-repeats"),
     "DLC404": Question("worker-seeds"),
     "DLC405": Question("sample-never-varies"),
+    "DLC406": Question("reseeding-repeats"),
     "DLC407": Question("randomness-repeats", refutes=False),
     "DLC408": Question("indices-of-split", two_runs=True),
     "DLC409": Question("workers-fail-to-start", refutes=False),
-    "DLC410": Question("order-repeats"),
+    "DLC410": Question("order-repeats", ranks="instead"),
+    "DLC412": Question("share-of-a-rank", ranks="compared"),
     "DLC413": Question("samples-left-out"),
     "DLC414": Question("draws-beyond-the-end"),
     "DLC415": Question("samples-left-out"),
-    "DLC416": Question("samples-drawn-twice"),
+    "DLC416": Question("samples-drawn-twice", ranks="instead"),
     "DLC417": Question("order-is-fixed"),
     "DLC418": Question("order-changes"),
     "DLC419": Question("last-batch-is-one"),
+    "DLC420": Question("batches-differ"),
     "DLC421": Question("second-pass-is-empty"),
     "DLC602": Question("cannot-be-pickled"),
     "DLC603": Question("cannot-be-pickled"),
@@ -468,6 +613,8 @@ class Plan:
         """An arm's config: the workload's options, and what the arm has besides."""
         if self.template.device:
             return dict(extra)
+        if not self.template.loads:
+            return {"block": self.template.block, **extra} if self.template.block else dict(extra)
         loader = {**self.base, **extra.get("loader", {})}
         size = {"batches": BATCHES} if self.template.block in ("epoch", "new-iterator", "one-iterator") else {}
         return {"block": self.template.block, **size, **extra, "loader": loader}
@@ -489,28 +636,49 @@ def _unlike_what_runs(template: Template, subject: Subject) -> str:
     return f"run like this the loader has {live or 'no'} worker{'' if live == 1 else 's'}"
 
 
+def _shaped(template: Template, subject: Subject) -> Template:
+    """The stand-in with the samples that the finding's dataset has, as far as the model knows them."""
+    dataset, arrays = template.dataset, subject.described.get("sample")
+    if dataset.get("kind") != "shaped":
+        return template
+    if arrays:
+        dataset = {"kind": "shaped", "arrays": arrays}
+    if subject.described.get("streams") and template.experiment != "memory":
+        dataset = {**dataset, "kind": "stream"}
+    return replace(template, dataset=dataset)
+
+
 def plan(subject: Subject) -> Plan | str:
     """The plan of a finding, or why nothing can decide it here."""
     make = PLANS.get(subject.finding.code)
     if make is None:
         return "no experiment decides it: it is right or wrong as it is written"
     template = make(subject)
+    if isinstance(template, str):
+        return template
     unfit = _unlike_what_runs(template, subject)
     if unfit:
         return unfit
     batch_size = subject.fact("batch_size", 32)
-    workload = {"batch_size": batch_size, **{name: Fact(value, "measured") for name, value in subject.measured.items()}}
-    if not subject.is_live and not template.device:
-        workload["dataset"] = Fact(dict(template.dataset), "default")
+    workload = {"batch_size": batch_size} if template.loads else {}
+    workload |= {name: Fact(value, "measured") for name, value in subject.measured.items()}
+    if template.dataset and not subject.is_live and not template.device:
+        template = _shaped(template, subject)
+        source: Source = "static" if "arrays" in template.dataset else "default"
+        workload["dataset"] = Fact(dict(template.dataset), source)
     if "num_workers" in template.written.get("loader", {}):
         known = subject.fact("num_workers", template.written["loader"]["num_workers"])
         workload["num_workers"] = Fact(template.written["loader"]["num_workers"], known.source)
+    if (epochs := subject.epochs) is not None:
+        workload["epochs"] = Fact(epochs, "static")
     base = {} if subject.is_live else {"batch_size": batch_size.value}
     return Plan(subject.finding, template, workload, base)
 
 
 ALL = "ALL"
 NO_CUDA = "it needs a CUDA device"
+NO_DEVICE = {"cuda": NO_CUDA, "mps": "it needs an Apple GPU"}
+NEEDS_LOOP = "it is timed in your own loop: give --run COMMAND, without --extract"
 
 
 def combined(plans: Sequence[Plan]) -> Plan:
@@ -532,8 +700,10 @@ def combined(plans: Sequence[Plan]) -> Plan:
 
 def missing(template: Template, evidence: Evidence, subject: Subject, *, has_cuda: bool) -> str:
     """What stands in the way of an experiment here; empty where nothing does."""
-    if template.device and not has_cuda:
+    if (template.device or template.cuda) and not has_cuda:
         return NO_CUDA
+    if template.gauge == "statement" and evidence != "in-vivo":
+        return NEEDS_LOOP
     if template.parallel and subject.cores < 2:
         return f"it needs two usable cores, and there are {subject.cores:g}"
     if template.cost_decides and evidence == "synthetic":
@@ -544,3 +714,34 @@ def missing(template: Template, evidence: Evidence, subject: Subject, *, has_cud
     if method == "fork" and sys.platform == "win32":
         return "it needs fork, which Windows does not have"
     return ""
+
+
+ARMS = 3  # that are alive at once: as written, once more, and as suggested
+SHARE = 0.5  # of what is free: more, and the machine measures how it swaps
+
+
+def too_large(one: Plan, machine: Mapping[str, Any]) -> str:
+    """Why the batches of all arms would not fit into this machine's memory; empty where they do, or nobody knows."""
+    batch = 0 if one.template.device else _batch_bytes(one.workload)
+    loader = one.written.get("loader", {})
+    workers = max(int(loader.get("num_workers") or 0), int(one.suggested.get("loader", {}).get("num_workers") or 0))
+    ahead = workers * int(loader.get("prefetch_factor") or 2)
+    needed = ARMS * batch * (ahead + 2)
+    known = ("available_memory", "shm_free") if workers else ("available_memory",)
+    for name in known:
+        free = machine.get(name)
+        if free is not None and needed > SHARE * free:
+            where = "/dev/shm" if name == "shm_free" else "memory"
+            told = f"{ahead + 2} batches of {batch / 1e6:.0f} MB in each of {ARMS} arms"
+            return f"{told} do not fit into half of the {free / 1e6:.0f} MB that are free in {where}"
+    return ""
+
+
+def _batch_bytes(workload: Mapping[str, Fact]) -> int:
+    size, sample, dataset = (workload.get(name) for name in ("batch_size", "sample_bytes", "dataset"))
+    if size is None or not isinstance(size.value, int):
+        return 0
+    if sample is not None:
+        return size.value * int(sample.value)
+    arrays = dataset.value.get("arrays", ()) if dataset is not None else ()
+    return size.value * sum(int(array["bytes"]) for array in arrays)

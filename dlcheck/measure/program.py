@@ -7,21 +7,20 @@ like any worker.  Neither changes the program, or a file of it: see ``shim/dlche
 from __future__ import annotations
 
 import contextlib
-import filecmp
 import json
 import os
+import platform
 import queue
 import re
 import secrets
 import shlex
 import shutil
-import signal
 import socket
 import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -29,10 +28,12 @@ from typing import Any, Literal
 
 import psutil
 
-from dlcheck.measure.children import BLOCK_LIMIT_S, Failed, checked
+from dlcheck.measure import leftovers, processes, undoing
+from dlcheck.measure.children import BLOCK_LIMIT_S, Failed, checked, failed
+from dlcheck.measure.endings import Ending, ending, ends, last_line
+from dlcheck.measure.processes import VARIABLE
 
 SHIM = Path(__file__).parent / "shim"
-VARIABLE = "DLCHECK_SHIM"
 PROTOCOL = 1
 HELLO_S = 60.0
 SET_UP_S = 300.0
@@ -47,10 +48,12 @@ SILENCED = {
     "HF_HUB_DISABLE_TELEMETRY": "1",
     "DLCHECK_MEASURE": "1",
 }
-FOR_PYTHON = re.compile(r"-[a-zA-Z]*[IES]")
+ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
+KEPT = 1 << 30  # bytes that one start may have copied aside
 
 Event = dict[str, Any]
 OnEvent = Callable[[Event], None]
+OnEffects = Callable[[Mapping[str, Any]], None]  # hears what a program did outside, when that is undone
 Reason = Literal[
     "stopped",  # all that was wanted has been measured
     "breaks",  # an arm could not be built or run
@@ -113,24 +116,35 @@ class Program:
         cwd: str | os.PathLike[str] | None = None,
         env: Mapping[str, str] | None = None,
         shell: bool = False,
+        on_effects: OnEffects = lambda told: None,
     ) -> None:
         self.cwd = os.path.abspath(cwd or os.getcwd())
         self.shown = command if isinstance(command, str) else shlex.join(command)
         self.events: list[Event] = []
         self.connections: list[Connection] = []
         self.side_effects: dict[str, Any] = {}
+        self._on_effects = on_effects
         self.started = time.monotonic()
-        self._words = command if isinstance(command, str) and shell else words(command)
+        self._env = dict(os.environ if env is None else env)
+        self._words: str | list[str] = ""
+        if isinstance(command, str) and shell:
+            self._words = command
+        else:
+            assigned, self._words = assignments(words(command))
+            self._env.update(assigned)
         self._shell = shell
         self._spec = dict(spec)
-        self._env = dict(os.environ if env is None else env)
+        self._root = leftovers.root_of(self.cwd)
+        trees = [] if self._spec.get("audit") == "keep" else [os.path.realpath(self.cwd), self._root]
+        self._scope = undoing.Scope(trees, undoing.caches(self._env))
         self._said: queue.Queue[tuple[Connection, Event]] = queue.Queue()
         self._readers: list[threading.Thread] = []
         self._process: subprocess.Popen[bytes] | None = None
         self._open = True
 
     def __enter__(self) -> Program:
-        self.folder = Path(os.path.realpath(tempfile.mkdtemp(prefix="dlcheck-")))
+        self.folder = Path(os.path.realpath(tempfile.mkdtemp(prefix=leftovers.PRIVATE)))
+        self._note = leftovers.note(self._root, self.folder)
         self._log = open(self.folder / "output.log", "wb")
         self._listener = socket.create_server(("127.0.0.1", 0))
         try:
@@ -152,14 +166,18 @@ class Program:
         host, port = self._listener.getsockname()[:2]
         spec = {
             "audit": "log",
+            "limit": KEPT,
             **self._spec,
             "protocol": PROTOCOL,
             "channel": {"host": host, "port": port, "token": token},
             "private": [str(self.folder)],
             "keep": str(self.folder / "kept"),
+            "beside": str(self._note.kept),
+            "scope": {"trees": self._scope.trees, "caches": self._scope.caches},
         }
         file = self.folder / "spec.json"
         file.write_text(json.dumps(spec), encoding="utf-8")
+        self._note.write(**self._facts())
         threading.Thread(target=self._accept, args=(token,), daemon=True).start()
         options: dict[str, Any] = {"start_new_session": True}
         if os.name == "nt":
@@ -179,6 +197,11 @@ class Program:
         except OSError as error:
             name = self._words if isinstance(self._words, str) else self._words[0]
             raise Failed("start", "", f"cannot run `{name}`: {error.strerror or error}") from None
+
+    def _facts(self) -> dict[str, Any]:
+        """What somebody must know who comes after us, were we killed."""
+        started = psutil.Process().create_time()
+        return {"pid": os.getpid(), "started": started, "host": platform.node(), "folder": str(self.folder)}
 
     def _environment(self, spec: str) -> dict[str, str]:
         path = [str(SHIM), *filter(None, [self._env.get("PYTHONPATH", "")])]
@@ -273,87 +296,45 @@ class Program:
         self._open = False
         self._listener.close()
         if self._process is not None:
-            end(self._process, str(self.folder / "spec.json"))
+            processes.end(self._process, str(self.folder / "spec.json"))
             while (said := self._last()) is not None:
                 del said
         self._log.close()
+        try:
+            self._clean_up()
+        except KeyboardInterrupt:  # not by half: it can be begun anew
+            self._clean_up()
+            raise
+
+    def _clean_up(self) -> None:
         self.side_effects = self._undo()
+        self._on_effects(self.side_effects)
         if not self.side_effects.get("not_restored"):
+            self._note.remove()
             shutil.rmtree(self.folder, ignore_errors=True)
+        else:
+            self._note.file.unlink(missing_ok=True)  # the copies stay
 
     def _undo(self) -> dict[str, Any]:
-        """Put back what the program changed; what it made anew stays, since it may have been dear: data, or a cache."""
-        writes = [event["write"] for event in self.events if "write" in event]
-        restored, lost, created, folders = [], [], [], []
-        for write in writes:
-            path = write["path"]
-            if write["event"] == "os.mkdir" and write.get("new"):
-                folders.append(path)
-            elif write.get("new"):
-                if _left_empty(path):
-                    with contextlib.suppress(OSError):
-                        os.remove(path)
-                elif os.path.isfile(path):
-                    created.append(path)
-            elif "kept" in write or "size" in write:
-                try:
-                    if _put_back(path, write.get("kept"), write.get("size")):
-                        restored.append(path)
-                except OSError as error:
-                    lost.append({"path": path, "copy": write.get("kept"), "why": error.strerror or str(error)})
-        for folder in sorted(folders, key=len, reverse=True):
-            with contextlib.suppress(OSError):
-                os.rmdir(folder)  # only where nothing is in it
-        created += filter(os.path.isdir, folders)
-        told = {
-            "created": created,
-            "restored": restored,
-            "not_restored": lost,
-            "changed": [write["path"] for write in writes if write.get("changed")],
-            "denied": [write["path"] for write in writes if write.get("denied")],
-            "other": [
-                {"event": write["event"], "path": write["path"]}
-                for write in writes
-                if write["event"] != "open" and not write.keys() & {"new", "kept", "size", "denied"}
-            ],
-            "saves_stopped": max((end.get("saves", 0) for end in _ends(self.events)), default=0)
-            or sum("save" in event for event in self.events),
-        }
-        return {name: value for name, value in told.items() if value}
+        """Put back what the program changed and remove what it made, before anybody else comes."""
+        ended = self._note.write(**self._facts(), ended=time.time_ns())
+        told = undoing.Undoing(self.folder, self._scope, ended).run()
+        saves = max((end.get("saves", 0) for end in ends(self.events)), default=0)
+        saves = saves or sum("save" in event for event in self.events)
+        return {**told, "saves_stopped": saves} if saves else told
+
+    def sentence(self, reason: Reason, limit_s: float) -> str:
+        """How it ended, within a limit of seconds."""
+        words_ = self._words if isinstance(self._words, list) else []
+        site = self._spec.get("site")
+        return Ending(reason, self.events, site, self.cwd, words_, self.status, self.output, limit_s).sentence
 
 
-def _ends(events: Sequence[Event]) -> Iterator[Event]:
-    for event in events:
-        yield from (event[kind] for kind in ("stopped", "ended") if kind in event)
-
-
-def _left_empty(path: str) -> bool:
-    with contextlib.suppress(OSError):
-        return os.path.isfile(path) and not os.path.islink(path) and os.path.getsize(path) == 0
-    return False
-
-
-def _put_back(path: str, kept: str | None, size: int | None) -> bool:
-    """Make a file what it was: from its copy, or by cutting off what was appended. Whether that was necessary."""
-    if kept is not None:
-        if os.path.isfile(path) and filecmp.cmp(kept, path, shallow=False):
-            return False
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        beside = f"{path}.dlcheck"
-        shutil.copy2(kept, beside)
-        os.replace(beside, path)
-        return True
-    assert size is not None
-    if os.path.isfile(path):
-        if os.path.getsize(path) <= size:
-            return False
-        os.truncate(path, size)
-        return True
-    if size == 0:
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        Path(path).touch()
-        return True
-    raise FileNotFoundError(2, "it was appended to, and is gone", path)
+def assignments(given: list[str]) -> tuple[dict[str, str], list[str]]:
+    """`CUDA_VISIBLE_DEVICES=0 python train.py` as a shell takes it: what is assigned, and the words of the command."""
+    count = next((at for at, word in enumerate(given) if not ASSIGNMENT.fullmatch(word)), len(given))
+    found = {match[1]: match[2] for match in map(ASSIGNMENT.fullmatch, given[:count]) if match}
+    return found, given[count:]
 
 
 def words(command: str | Sequence[str]) -> list[str]:
@@ -363,45 +344,6 @@ def words(command: str | Sequence[str]) -> list[str]:
     if os.name == "nt":
         return [word.strip('"') for word in shlex.split(command, posix=False)]
     return shlex.split(command)
-
-
-def end(process: subprocess.Popen[bytes], spec: str) -> None:
-    """End a process and what it started, wherever that has gone: new sessions, and orphans of those that are dead.
-
-    The process that cleans up after semaphores and shared memory goes last, by itself where it can.
-    """
-    with contextlib.suppress(ProcessLookupError, psutil.NoSuchProcess):
-        process.kill()
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        process.wait(5)
-    for attempt in range(4):
-        found = _members(process.pid, spec)
-        if not found:
-            return
-        trackers = [one for one in found if attempt < 2 and _is_tracker(one)]
-        for member in found:
-            if member not in trackers:
-                with contextlib.suppress(psutil.Error):
-                    member.kill()
-        psutil.wait_procs(found, timeout=1.0)
-
-
-def _members(session: int, spec: str) -> list[psutil.Process]:
-    found = []
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error, OSError):
-            if process.pid in (0, os.getpid()) or process.status() == psutil.STATUS_ZOMBIE:
-                continue
-            same = hasattr(os, "getsid") and os.getsid(process.pid) == session
-            if same or process.environ().get(VARIABLE) == spec:
-                found.append(process)
-    return found
-
-
-def _is_tracker(process: psutil.Process) -> bool:
-    with contextlib.suppress(psutil.Error):
-        return any("multiprocessing.resource_tracker" in word for word in process.cmdline())
-    return False
 
 
 # -- a program that is fed
@@ -418,22 +360,24 @@ def run(
     hello_s: float = HELLO_S,
     on_event: OnEvent | None = None,
     shell: bool = False,
+    on_effects: OnEffects = lambda told: None,
 ) -> Outcome:
     """Run a command to the end of its measurement, of itself or of its time; never raises for what the program does."""
-    program = Program(command, spec, cwd=cwd, env=env, shell=shell)
+    program = Program(command, spec, cwd=cwd, env=env, shell=shell, on_effects=on_effects)
     try:
         with program:
             reason = _listen(program, budget_s, set_up_s, hello_s, on_event)
             status, output = program.status, program.output
+            if reason == "ended" and status:
+                reason = "failed"
+            sentence = program.sentence(reason, budget_s if reason == "time-limit" else set_up_s)
     except Failed as failed:
         return Outcome("not-found", failed.message, None, False, (), "", 0.0)
     events = program.events
     reached = any("reached" in event for event in events)
-    if reason == "ended" and status:
-        reason = "failed"
     return Outcome(
         reason,
-        sentence(reason, program, status, output, budget_s if reason == "time-limit" else set_up_s),
+        sentence,
         status,
         reached,
         tuple(events),
@@ -492,7 +436,7 @@ class Extracted:
             said = self.program.next(until - time.monotonic())
             if said is None:
                 if self.program.ended:
-                    raise Failed("process", "", f"the program ended{ending(self.program.status)}{self._last_words()}")
+                    raise Failed("process", "", self._last_words())
                 raise Failed("block", "Timeout", f"no answer for {limit_s:.0f} s")
             connection, event = said
             if connection is self._connection and "answer" in event:
@@ -500,7 +444,7 @@ class Extracted:
                 answer: dict[str, Any] = event["answer"]
                 return answer
             if connection is self._connection and "trouble" in event and event["trouble"]["what"] == "serve":
-                raise Failed("process", event["trouble"]["type"], event["trouble"]["message"])
+                raise failed(event["trouble"], "process")
             if self._on_event is not None:
                 self._on_event({"pid": connection.pid, **event})
 
@@ -521,8 +465,11 @@ class Extracted:
         self.program.close()
 
     def _last_words(self) -> str:
+        stopped = next((event["stopped"] for event in reversed(self.program.events) if "stopped" in event), None)
+        if stopped is not None:
+            return str(stopped["why"])
         last = last_line(self.program.output)
-        return f": {last}" if last else ""
+        return f"the program ended{ending(self.program.status)}{f': {last}' if last else ''}"
 
 
 def extract(
@@ -535,9 +482,10 @@ def extract(
     hello_s: float = HELLO_S,
     on_event: OnEvent | None = None,
     shell: bool = False,
+    on_effects: OnEffects = lambda told: None,
 ) -> Extracted:
     """Run a command up to the first iteration of its loader; Failed, in one sentence, where it does not come there."""
-    program = Program(command, {**spec, "mode": "extract"}, cwd=cwd, env=env, shell=shell)
+    program = Program(command, {**spec, "mode": "extract"}, cwd=cwd, env=env, shell=shell, on_effects=on_effects)
     program.__enter__()
     try:
         extracted = _reached(program, set_up_s, hello_s, on_event)
@@ -560,8 +508,7 @@ def _reached(program: Program, set_up_s: float, hello_s: float, on_event: OnEven
             elif passed >= limit:
                 reason = "set-up-limit" if program.connections else "no-hello"
             if reason is not None:
-                output = program.output
-                raise Failed("program", "", sentence(reason, program, program.status, output, set_up_s))
+                raise Failed("program", "", program.sentence(reason, set_up_s))
             continue
         connection, event = said
         if on_event is not None:
@@ -570,94 +517,3 @@ def _reached(program: Program, set_up_s: float, hello_s: float, on_event: OnEven
             extracted = Extracted(program, connection, on_event)
             extracted.reached = event["reached"]
             return extracted
-
-
-# -- what went wrong, in one line
-
-
-def sentence(reason: Reason, program: Program, status: int | None, output: str, limit_s: float) -> str:
-    events = program.events
-    reached = any("reached" in event for event in events)
-    if reason == "breaks":
-        told = next(event["breaks"] for event in events if "breaks" in event)
-        when = {"build": "cannot be built", "start": "cannot start", "batch": "fails"}[told["stage"]]
-        return f"the loader of arm {told['arm']} {when}: {told['type']}: {told['message']}"
-    if reason == "unfit":
-        told = next(event["unfit"] for event in events if "unfit" in event)
-        return str(told["why"])
-    stopped = next((str(event["stopped"]["why"]) for event in events if "stopped" in event), None)
-    if stopped is not None:
-        return stopped
-    if reason == "no-hello":
-        return _no_hello(program, status, output)
-    if reason == "time-limit":
-        return f"the program was ended after {limit_s:.0f} s{'' if reached else ', before it iterated the loader'}"
-    loader = _loader(program)
-    if reason == "set-up-limit":
-        return f"the program did not iterate {loader} within {limit_s:.0f} s"
-    raised = next((event["raised"] for event in reversed(events) if "raised" in event), None)
-    error = f"{raised['type']}: {raised['message']}" if raised else last_line(output)
-    if reason == "failed":
-        when = "while it was measured" if reached else f"before it iterated {loader}"
-        return f"the program ended{ending(status)} {when}{': ' + error if error else ''}"
-    if reached:
-        return "the program came to its end before enough was measured"
-    return _not_iterated(program, loader)
-
-
-def _no_hello(program: Program, status: int | None, output: str) -> str:
-    given = words(program.shown) if not program._shell else []
-    switch = next((word for word in given[1:] if FOR_PYTHON.match(word)), None)
-    if switch is not None and "python" in os.path.basename(given[0]):
-        return f"the program cannot be measured: `python {switch}` takes nothing from its environment"
-    last = last_line(output)
-    if status:
-        return f"the command ended{ending(status)} before a Python started{': ' + last if last else ''}"
-    return "the program does not take up the shim: it is no Python, or one with -I, -E or -S"
-
-
-def _loader(program: Program) -> str:
-    site = program._spec.get("site")
-    return f"the DataLoader of {_short(site['file'], program)}:{site['line']}" if site else "a DataLoader"
-
-
-def _not_iterated(program: Program, loader: str) -> str:
-    loaders = [one for end in _ends(program.events) for one in end.get("loaders", [])]
-    # A child of the program that builds loaders does not say how it ended.
-    loaders = loaders or [{**event["built"], "built": 1} for event in program.events if "built" in event]
-    unseen = sorted({name for end in _ends(program.events) for name in end.get("unseen", [])})
-    if any(one["flagged"] for one in loaders):
-        return f"{loader} was built, but not iterated"
-    built = ", ".join(
-        f"{_short(one['file'], program)}:{one['line']} ({one['dataset']}{_times(one['built'])})" for one in loaders[:5]
-    )
-    if built and program._spec.get("site"):
-        return f"no DataLoader was built at {loader.rpartition(' ')[2]}; built: {built}"
-    if built:
-        return f"no DataLoader was iterated; built: {built}"
-    hint = f"; loaders of {', '.join(unseen)} are not seen" if unseen else ""
-    return f"the program built no DataLoader{hint}"
-
-
-def _times(count: int) -> str:
-    return f", {count} times" if count > 1 else ""
-
-
-def _short(file: str, program: Program) -> str:
-    root = os.path.realpath(program.cwd) + os.sep
-    real = os.path.realpath(file)
-    return real[len(root) :] if real.startswith(root) else file
-
-
-def ending(status: int | None) -> str:
-    if status is None:
-        return ""
-    if status < 0:
-        with contextlib.suppress(ValueError):
-            return f" by {signal.Signals(-status).name}"
-    return f" with status {status}"
-
-
-def last_line(output: str) -> str:
-    lines = [line.strip() for line in output.splitlines() if line.strip()]
-    return lines[-1][:300] if lines else ""

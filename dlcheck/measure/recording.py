@@ -8,16 +8,18 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
+from statistics import median
 from typing import Any, Literal
 
 from dlcheck.findings import Finding
-from dlcheck.measure import store, verdict
-from dlcheck.measure.plan import Plan
-from dlcheck.measure.record import Arm, Effect, Evidence, Experiment, Guard, Location, Noise, Record, Verdict
+from dlcheck.measure import stepmodel, store, verdict
+from dlcheck.measure.children import Failed
+from dlcheck.measure.plan import AT_MOST, Plan
+from dlcheck.measure.record import Arm, Effect, Evidence, Experiment, Fact, Guard, Location, Noise, Record, Verdict
 from dlcheck.measure.runner import AGAIN, REPLAY, Comparison, Group, Outcome, guards
 from dlcheck.measure.statistics import LOOKS
 
-Audit = Literal["log", "deny"]
+Audit = Literal["log", "keep", "deny"]
 
 _WORTH = 0.5  # a control that reaches more than this share of an effect is the better advice
 
@@ -107,6 +109,7 @@ class Measured:
         known = {name: effect for name, effect in controls.items() if effect is not None}
         ceiling = self.outcome.effect_of(Comparison("A", REPLAY, "ratio"))
         checks = [*self.around, *guards(self.group, self.outcome, pair, self.noise), *_limit(found, ceiling)]
+        checks += _lacking(self.outcome)
         if not one.template.same_batches:
             checks = [guard for guard in checks if guard.name != "same-batches"]
         judged, reason = self._judged(one, pair, found, checks, known)
@@ -124,9 +127,10 @@ class Measured:
         return {
             "metric": metric,
             "arms": {name: Arm(label, outcome.configs[arm]) for name, (label, arm) in arms.items()},
-            "workload": one.workload,
+            "workload": _shown(one.workload, self.evidence),
             "noise": self.noise,
-            "saves": {"per_epoch_s": found.diff} if found and metric.unit == "s/epoch" else {},
+            "model": _promised(one, [outcome.configs[pair.a], outcome.configs[pair.b]], outcome, found),
+            "saves": _saves(one, found) if found else {},
             "blocks": [replace(each, arm=renamed[each.arm]) for each in outcome.blocks if each.arm in renamed],
             "memory": [replace(each, arm=renamed[each.arm]) for each in outcome.memory if each.arm in renamed],
             "software": software(outcome.ready),
@@ -143,6 +147,8 @@ class Measured:
         controls: Mapping[str, Effect],
     ) -> tuple[Verdict, str]:
         outcome = self.outcome
+        if lacking := _package(outcome.failures.get(pair.a), self.evidence):
+            return "not-measurable-here", lacking
         if pair.a in outcome.failures:
             return "error", f"what is written could not be run: {outcome.failures[pair.a]}"
         if pair.b in outcome.failures:
@@ -158,7 +164,52 @@ class Measured:
         failed = next((guard for guard in checks if guard.status == "fail"), None)
         if failed is not None:
             return verdict.capped(plain, checks), f"{failed.detail}; {reason.rpartition('; ')[2]}"
+        if AT_MOST in controls:
+            return _between(plain, reason, found, controls[AT_MOST], self.noise)
         return _less_the_controls(plain, reason, found, controls)
+
+
+def _saves(one: Plan, found: Effect) -> dict[str, float]:
+    """What the effect comes to: between the epochs of a run there is one less than these."""
+    if one.template.metric.unit != "s/epoch":
+        return {}
+    epochs = one.workload.get("epochs")
+    if epochs is None or one.template.metric.kind != "additive":
+        return {"per_epoch_s": found.diff}
+    return {"per_epoch_s": found.diff, "per_run_s": found.diff * (epochs.value - 1)}
+
+
+def _shown(workload: Mapping[str, Fact], evidence: Evidence) -> dict[str, Fact]:
+    """What shaped it: in the program itself the data are the program's, whatever a stand-in would have had."""
+    return {name: fact for name, fact in workload.items() if evidence != "in-vivo" or name != "dataset"}
+
+
+def _package(failure: Failed | None, evidence: Evidence) -> str:
+    """What a stand-in needs that the interpreter does not have; empty where it failed for another reason, or not."""
+    if failure is None or failure.kind != "ModuleNotFoundError" or evidence != "synthetic":
+        return ""
+    return f"its stand-in needs a package that the interpreter does not have: {failure.message}"
+
+
+def _lacking(outcome: Outcome) -> list[Guard]:
+    """What a device has not that its experiment needs: with anything of it missing, times decide nothing."""
+    lacking = sorted({name for facts in outcome.facts for name in facts.get("missing", ())})
+    return [Guard("device", "fail", f"it lacks {' and '.join(lacking)}")] if lacking else []
+
+
+def _promised(
+    one: Plan, configs: Sequence[Mapping[str, Any]], outcome: Outcome, found: Effect | None
+) -> dict[str, Any] | None:
+    """What the step model says of both arms from what their parts take, and by what share of the measured it is off."""
+    terms = [facts["terms"] for facts in outcome.facts if "terms" in facts]
+    if not terms or found is None:
+        return None
+    middle = {name: median(each[name] for each in terms) for name in terms[0]}
+    a, b = (stepmodel.of_arm(one.template.device, middle, config) for config in configs)
+    if a is None or b is None:
+        return None
+    error = {"A": stepmodel.error(found.a, a), "B": stepmodel.error(found.b, b)}
+    return {"predicted": {"A": a, "B": b}, "terms": middle, "error": error}
 
 
 def _limit(found: Effect | None, ceiling: Effect | None) -> list[Guard]:
@@ -178,6 +229,19 @@ def _described(found: Effect | None, ceiling: Effect | None, one: Plan) -> dict[
     if found is None or ceiling.diff <= 0:
         return known
     return {**known, "fraction_reached": found.diff / ceiling.diff}
+
+
+def _between(plain: Verdict, reason: str, found: Effect, most: Effect, noise: Noise | None) -> tuple[Verdict, str]:
+    """Of a statement's share of a step what is left when watching it is paid confirms, and only all of it refutes."""
+    if plain == "confirmed":
+        return plain, reason
+    if verdict.judge(most, "ratio", noise) == "refuted-no-effect":
+        return "refuted-no-effect", verdict.reason(
+            "refuted-no-effect", most, "ratio", noise, "step without the statement"
+        )
+    least, largest = sorted(max(0.0, 1 - one.ratio) for one in (found, most))
+    told = f"the statement takes {least:.0%} to {largest:.0%} of a step, of which watching it is the difference"
+    return "inconclusive", f"{told}; {reason.rpartition('; ')[2]}"
 
 
 def _less_the_controls(

@@ -29,6 +29,7 @@ LONG_BLOCK_S = 1.0  # and not much longer than this for the sake of an arm that 
 MAX_EPOCHS = 16
 HANG_S = 60.0  # beyond the budget: then a block hangs
 MAX_BATCHES = 2_000
+MAX_WARM_UPS = 3
 
 Config = Mapping[str, Any]
 
@@ -90,9 +91,11 @@ class Outcome:
     specs: dict[str, Any] = field(default_factory=dict)
     failures: dict[str, Failed] = field(default_factory=dict)  # arms that could not be built or run
     ready: Mapping[str, Any] = field(default_factory=dict)
+    facts: list[Mapping[str, Any]] = field(default_factory=list)  # what an experiment calibrated, by round
     configs: dict[str, Config] = field(default_factory=dict)  # as sized
     looks: int = 0
     turns: int = 0  # blocks of each arm in a round, where these are fewer than the group says
+    warm_ups: int = 1  # blocks of each arm at the start of a round that do not count
     units: Literal["rounds", "blocks"] = "rounds"
     side_effects: Mapping[str, Any] | None = None
     setup_s: float = 0.0
@@ -242,8 +245,10 @@ class Runner:
         number = len(outcome.rounds)
         arms = [arm for arm in group.names if arm not in outcome.failures]
         with self._hosts(group, arms, outcome) as hosts:
-            for arm in list(hosts):
-                self._try(arm, hosts, outcome, number, -1)
+            for _ in range(outcome.warm_ups):
+                for arm in arms:
+                    if arm not in outcome.failures:
+                        self._try(arm, hosts, outcome, number, -1)
             if number == 0:
                 self._size(group, outcome, hosts)
                 if max(self._walls.values(), default=0.0) > SLOW_BLOCK_S:
@@ -261,6 +266,8 @@ class Runner:
                 for arm in turn:
                     if arm not in outcome.failures:
                         times[arm] += self._try(arm, hosts, outcome, number, position)
+        if any(_first_stands_out([each]) for each in times.values()):
+            outcome.warm_ups = min(MAX_WARM_UPS, outcome.warm_ups + 1)
         outcome.rounds.append({arm: each for arm, each in times.items() if arm not in outcome.failures})
 
     @contextlib.contextmanager
@@ -271,7 +278,9 @@ class Runner:
         assert group.hosts is not None
         hosts = dict(group.hosts(launched))
         outcome.setup_s += self.clock() - started
-        outcome.ready = outcome.ready or next(iter(hosts.values())).ready
+        ready = next(iter(hosts.values())).ready
+        outcome.ready = outcome.ready or ready
+        outcome.facts += [ready["facts"]] if "facts" in ready else []
         try:
             yield hosts
         finally:
@@ -301,6 +310,10 @@ class Runner:
             answer = hosts[arm].ask({"cmd": "block", "arm": arm, "config": dict(outcome.configs[arm])}, limit)
         except Failed as error:
             outcome.failures[arm] = error
+            return []
+        if not answer.get("ok", True):
+            sums = f"the sum is {answer.get('sum')}, and not {answer.get('expected')}"
+            outcome.failures[arm] = Failed("block", "", f"the device did not read the bytes that it was sent: {sums}")
             return []
         outcome.specs.setdefault(arm, answer.get("spec"))
         seconds = float(answer["t"])
@@ -343,7 +356,7 @@ def _first_stands_out(rounds: Sequence[Sequence[float]]) -> bool:
         rest = sorted(each[1:])
         if len(rest) >= 3:
             low, high = rest[0], rest[-1]
-            outliers += each[0] > high + 1.5 * (high - low)
+            outliers += each[0] > max(high + 1.5 * (high - low), high * (1 + verdict.EQUIVALENCE))
     return outliers * 2 > len(rounds)
 
 

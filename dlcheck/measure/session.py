@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dlcheck.findings import SEVERITIES, Finding
-from dlcheck.measure import machine, reproducing, workload
+from dlcheck.measure import machine, ranks, reproducing, workload
 from dlcheck.measure.children import Child, Failed, Host, interpreter
-from dlcheck.measure.plan import NO_CUDA, QUESTIONS, Plan, Subject, combined, missing, plan
+from dlcheck.measure.plan import NO_CUDA, NO_DEVICE, QUESTIONS, Plan, Subject, combined, missing, plan, too_large
 from dlcheck.measure.program import SET_UP_S
 from dlcheck.measure.record import Evidence, Guard, Noise, Record, Verdict
 from dlcheck.measure.recording import Context, Measured, Settings
@@ -26,7 +26,15 @@ __all__ = ["Session", "Settings", "Step", "Unusable"]
 _COST = {"oracle": 0, "epoch": 1, "startup": 2, "steady": 3, "memory": 4}
 USED_UP = "the time for all findings (--total) was used up"
 ANSWER_S = 30.0  # that any answer may take, whatever the budget
-_MEASURED = ("size", "cpu_s", "wait_s", "variation", "sample_bytes")  # of samples, where the data are the user's
+RANKS_S = 60.0  # until all ranks are at their loader, besides what one process needs: they may wait for each other
+_MEASURED = (
+    "size",
+    "cpu_s",
+    "wait_s",
+    "variation",
+    "sample_bytes",
+    "page_cache",
+)  # of samples, where the data are the user's
 _NOT_ABOUT_LOADING = frozenset({"DLC001", "DLC002"})
 _NEEDS_DATA = "it is asked of your own data: give --run COMMAND or --factory MODULE:FUNCTION"
 
@@ -45,6 +53,25 @@ class Unusable(Exception):
     """Why nothing can be measured at all; one line for people."""
 
 
+@dataclass(frozen=True)
+class Unsettled:
+    """A question that one process could not answer: what it said, and how many of its like were with it."""
+
+    finding: Finding
+    answer: Mapping[str, Any] = field(default_factory=dict)
+    world: int = 1
+    set_up_s: float = 0.0
+
+    @property
+    def alone(self) -> Mapping[str, Any] | None:
+        """What one process is given that has no others."""
+        return self.answer.get("share") if self.world == 1 else None
+
+    def and_also(self, why: str) -> str:
+        said = f"as {max(self.world, ranks.WORLD)} ranks: {why}"
+        return f"{self.answer['inapplicable']}; {said}" if "inapplicable" in self.answer else said
+
+
 @dataclass
 class Session:
     """Measures findings; ``show`` hears where it is."""
@@ -54,6 +81,7 @@ class Session:
     interrupted: bool = False
     notes: list[str] = field(default_factory=list)  # lines about what went another way than was asked for
     together: Record | None = None  # of the loader for which several suggestions were confirmed
+    effects: list[Mapping[str, Any]] = field(default_factory=list)  # what each start of the program did outside
     _noises: dict[tuple[str, str], Noise] = field(default_factory=dict)  # by evidence and kind of block
     _done: int = 0
     _all: int = 0
@@ -142,23 +170,50 @@ class Session:
 
     def _at(self, findings: Sequence[Finding]) -> Iterator[Record | Plan]:
         """Records of the findings about one loader that are answered by asking, plans for the others."""
+        asked = [one for one in findings if one.code in QUESTIONS]
+        of_device = [one for one in asked if QUESTIONS[one.code].device]
+        of_loader = [one for one in findings if one not in of_device]
+        if of_loader:
+            yield from self._at_its_loader(of_loader)
+        yield from map(self._of_device, of_device)
+
+    def _at_its_loader(self, findings: Sequence[Finding]) -> Iterator[Record | Plan]:
+        asked = [one for one in findings if one.code in QUESTIONS]
+        timed = [one for one in findings if one not in asked]
         try:
             host = self._stopped_at(findings[0])
         except Failed as error:
-            yield from (self._without(one, str(error), "error") for one in findings)
+            # A program that cannot be started alone may be one that expects to be one of several.
+            several = [Unsettled(one) for one in asked if QUESTIONS[one.code].ranks]
+            known = [one.finding for one in several]
+            yield from (self._without(one, str(error), "error") for one in findings if one not in known)
+            yield from self._of_ranks(several, judged="error")
             return
-        if host is not None and not self.context.ready:
-            self.python = host.ready["executable"]
-            self.context = replace(self.context, ready=host.ready)
+        if host is None:
+            yield from (self._without(one, _NEEDS_DATA) for one in asked)
+            yield from (self._planned(one, {}) for one in timed)
+            return
+        self._know(host.ready)
+        unsettled = []
         try:
-            live = host.ask({"cmd": "facts"}, self._limit()) if host is not None else {}
-            for finding in findings:
-                yield self._asked(finding, host) if finding.code in QUESTIONS else self._planned(finding, live)
+            for finding in asked:
+                found = self._asked(finding, host)
+                if isinstance(found, Unsettled):
+                    unsettled.append(found)
+                else:
+                    yield found
+            live = host.ask({"cmd": "facts"}, self._limit()) if timed else {}
+            yield from (self._planned(one, live) for one in timed)
         except Failed as error:
-            yield from (self._without(one, str(error), "error") for one in findings)
+            yield from (self._without(one, str(error), "error") for one in timed)
         finally:
-            if host is not None:
-                host.close()
+            host.close()
+        yield from self._of_ranks(unsettled)
+
+    def _know(self, ready: Mapping[str, Any]) -> None:
+        if not self.context.ready:
+            self.python = ready["executable"]
+            self.context = replace(self.context, ready=ready)
 
     def _stopped_at(self, finding: Finding) -> Host | None:
         """The user's loader, where there is something to run that has it."""
@@ -190,24 +245,28 @@ class Session:
         settings, loader = self.settings, finding.measure.get("loader")
         at = finding.place
         place = {"file": os.path.abspath(at.path), "line": at.line, "end_line": at.end_line}
-        return workload.Command(settings.run or "", loader, place, settings.audit, self._environment())
+        environment, heard = self._environment(), self.effects.append
+        return workload.Command(settings.run or "", loader, place, settings.audit, environment, heard)
 
-    def _asked(self, finding: Finding, host: Host | None) -> Record:
-        if host is None:
-            return self._without(finding, _NEEDS_DATA)
+    def _asked(self, finding: Finding, host: Host) -> Record | Unsettled:
         question = QUESTIONS[finding.code]
         self.show(Step(finding, self._done + 1, self._all))
         try:
-            answer = host.ask({"cmd": "oracle", "name": question.oracle}, self._limit())
+            answer = host.ask(_request(finding), self._limit())
         except Failed as error:
             return self._without(finding, str(error), "error")
+        if question.ranks == "compared" or question.ranks and "inapplicable" in answer:
+            return Unsettled(finding, answer, getattr(host, "reached", {}).get("world", 1), host.ready["setup_s"])
+        if question.two_runs and "inapplicable" not in answer:
+            return self._compared(finding, host, answer)
+        return self._answered(finding, answer, host.ready["evidence"])
+
+    def _answered(self, finding: Finding, answer: Mapping[str, Any], evidence: Evidence) -> Record:
         if "inapplicable" in answer:
             return self._without(finding, answer["inapplicable"])
-        if question.two_runs:
-            return self._compared(finding, host, answer)
-        absent: Verdict = "refuted-no-effect" if question.refutes else "inconclusive"
+        absent: Verdict = "refuted-no-effect" if QUESTIONS[finding.code].refutes else "inconclusive"
         judged: Verdict = "confirmed" if answer["violated"] else absent
-        record = self.context.plain(finding, judged, answer["said"], host.ready["evidence"], "oracle")
+        record = self.context.plain(finding, judged, answer["said"], evidence, "oracle")
         return replace(record, counts=answer["counts"])
 
     def _compared(self, finding: Finding, host: Host, first: Mapping[str, Any]) -> Record:
@@ -216,7 +275,7 @@ class Session:
             other = self._stopped_at(finding)
             assert other is not None
             try:
-                second = other.ask({"cmd": "oracle", "name": QUESTIONS[finding.code].oracle}, self._limit())
+                second = other.ask(_request(finding), self._limit())
             finally:
                 other.close()
         except Failed as error:
@@ -226,6 +285,60 @@ class Session:
         judged: Verdict = "confirmed" if differ else "refuted-no-effect"
         record = self.context.plain(finding, judged, reason, host.ready["evidence"], "oracle")
         return replace(record, counts={"first": first["counts"], "second": second.get("counts")})
+
+    def _of_ranks(self, unsettled: Sequence[Unsettled], judged: Verdict = "not-measurable-here") -> Iterator[Record]:
+        """Ask several processes of the program what one alone cannot answer."""
+        if not unsettled:
+            return
+        self.show(Step(unsettled[0].finding, self._done + 1, self._all))
+        try:
+            together = self._started_as_ranks(unsettled[0])
+        except Failed as error:
+            yield from (self._without(one.finding, one.and_also(str(error)), judged) for one in unsettled)
+            return
+        self._know(together.ready)
+        try:
+            yield from (self._of_all(one, together) for one in unsettled)
+        finally:
+            together.close()
+
+    def _started_as_ranks(self, first: Unsettled) -> ranks.Ranks:
+        settings = self.settings
+        limit = min(SET_UP_S, RANKS_S + 3 * first.set_up_s, max(ANSWER_S, self._left()))
+        if settings.run:
+            return ranks.of_program(self._command(first.finding), first.world, limit)
+        own = workload.factory(self.python, settings.factory or "", settings.root, self.runner.dice, seed=None)
+        return ranks.Children(own.python, own.request, own.dice, limit)
+
+    def _of_all(self, one: Unsettled, together: ranks.Ranks) -> Record:
+        finding, evidence = one.finding, together.ready["evidence"]
+        try:
+            answers = together.ask(_request(finding), self._limit())
+        except Failed as error:
+            return self._without(finding, str(error), "error")
+        if QUESTIONS[finding.code].ranks == "instead" or any("inapplicable" in answer for answer in answers):
+            return self._answered(finding, answers[0], evidence)
+        found = ranks.compared([answer["share"] for answer in answers], one.alone)
+        record = self.context.plain(finding, found.verdict, found.reason, evidence, "oracle")
+        return replace(record, counts=found.counts)
+
+    def _of_device(self, finding: Finding) -> Record:
+        """Ask a device what it does; the program is not needed for that."""
+        device = QUESTIONS[finding.code].device
+        if self.context.ready and not self.context.ready.get(device):
+            return self._without(finding, NO_DEVICE[device])
+        self.show(Step(finding, self._done + 1, self._all))
+        try:
+            host = Child(self.python, {"dataset": {"kind": "shaped", "size": 1}}, self.runner.dice)
+            try:
+                self._know(host.ready)
+                if not host.ready.get(device):
+                    return self._without(finding, NO_DEVICE[device])
+                return self._answered(finding, host.ask(_request(finding), self._limit()), "synthetic")
+            finally:
+                host.close()
+        except Failed as error:
+            return self._without(finding, str(error), "error")
 
     def _has_cuda(self) -> bool:
         return bool(self.context.ready.get("cuda"))
@@ -240,7 +353,7 @@ class Session:
             assert isinstance(found, Plan)
         fed = self.settings.run and not self.settings.extract and found.template.in_vivo
         evidence: Evidence = "in-vivo" if fed else self._workload(found).evidence
-        why = missing(found.template, evidence, subject, has_cuda=self._has_cuda())
+        why = missing(found.template, evidence, subject, has_cuda=self._has_cuda()) or too_large(found, self.facts)
         return self._without(finding, why) if why else found
 
     def _subject(self, finding: Finding, live: Mapping[str, Any]) -> Subject:
@@ -261,14 +374,15 @@ class Session:
         """Measure a group: in the program's own loop where that can be fed, else at its loader, or with a stand-in."""
         first = plans[0]
         if self.settings.run and not self.settings.extract and first.template.in_vivo:
-            looped = workload.InItsLoop(self._command(first.finding))
+            looped = workload.InItsLoop(self._command(first.finding), first.template.gauge)
             records = list(self._measure(plans, looped.evidence, {"feed": looped.feed}))
-            if self.interrupted or not first.template.extract or any(one.verdict != "error" for one in records):
+            if self.interrupted or first.template.only_in_its_loop or any(one.verdict != "error" for one in records):
                 yield from records
                 return
-            # A loop that cannot be fed, or ends too soon, still has a loader.
+            # A loop that cannot be fed, or ends too soon, still has a loader; and a step can be stood in for.
             note = Guard("in-vivo", "skipped", records[0].reason)
-            self.notes.append(f"{first.finding.code} is measured at its loader, not in the loop: {records[0].reason}")
+            where = "at its loader" if first.template.extract else "by a stand-in"
+            self.notes.append(f"{first.finding.code} is measured {where}, not in the loop: {records[0].reason}")
             work = self._workload(first)
             for record in self._measure(plans, work.evidence, {"hosts": work.hosts, "one_process": work.one_process}):
                 yield replace(record, guards=[note, *record.guards])
@@ -292,7 +406,7 @@ class Session:
                 self.show(Step(one.finding, number, self._all, progress))
 
         self.show(Step(first.finding, self._done + 1, self._all))
-        around = [machine.settle(self.system), *self._capacity(first, "before")]
+        around = [machine.settle(self.system), *self._capacity(first, "before"), *machine.cache_guard(first.workload)]
         throttled = self.system.throttled()
         outcome = self.runner.run(group, seconds, listen, self._noises.get(kind))
         self.interrupted = outcome.stopped == "interrupted"
@@ -312,6 +426,10 @@ class Session:
         return [machine.capacity_guard(machine.free_capacity(usable), usable, when)]
 
 
+def _request(finding: Finding) -> dict[str, Any]:
+    return {"cmd": "oracle", "name": QUESTIONS[finding.code].oracle, "config": finding.measure.get("about", {})}
+
+
 def _group(plans: Sequence[Plan], how: Mapping[str, Any], *, with_noise: bool) -> Group:
     """All arms of plans that share what is written; with the A/A where that is not known yet."""
     first = plans[0]
@@ -325,7 +443,7 @@ def _group(plans: Sequence[Plan], how: Mapping[str, Any], *, with_noise: bool) -
         comparisons[one.finding.fingerprint] = Comparison("A", name, one.template.metric.kind)
         for control, extra in one.template.controls.items():
             arms[control] = one.config({**one.template.written, **extra})
-    if "feed" in how:
+    if "feed" in how and not first.template.gauge:
         arms[REPLAY] = {}
     blocks = first.template.blocks or BLOCKS
     return Group(arms, comparisons, sized=first.template.sized, blocks=blocks, **how)

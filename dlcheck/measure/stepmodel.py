@@ -8,7 +8,7 @@ each measured apart, say beforehand what any of these can gain, and afterwards w
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 TOLERANCE = 0.05  # a figure may be better than the limit by so much before it is taken for an error
@@ -147,3 +147,30 @@ def largest_share_of_syncs(terms: SyncTerms) -> float:
     """The most of a step that a wait can cost: it is all where host and device do the same, one after the other."""
     both = terms.prepared + terms.compute + terms.sync
     return (min(terms.prepared, terms.compute) + terms.sync) / both if both > 0 else 0.0
+
+
+def with_constant(terms: SyncTerms, making: float, moving: float) -> float:
+    """Seconds of a step that first makes a constant on the host and moves it: the copy waits for the step before."""
+    return max(terms.prepared + making, terms.compute) + moving
+
+
+def with_cast(terms: Terms, cast: float, device_cast: float, *, on_device: bool) -> float:
+    """Seconds of a step whose page-locked bytes become floats: there, or here in memory that is not page-locked."""
+    if on_device:
+        there = replace(terms, compute=terms.compute + device_cast)
+        return predicted(there, Transfer(pinned=True, non_blocking=True))
+    return predicted(replace(terms, host=terms.host + cast), Transfer())
+
+
+def of_arm(experiment: str, terms: Mapping[str, Any], arm: Mapping[str, Any]) -> float | None:
+    """Seconds of a step of an arm of one of the worker's experiments; None where no model speaks of it."""
+    if experiment == "transfer":
+        return predicted(Terms.of(terms), Transfer.of(arm))
+    if experiment == "sync":
+        return synced(SyncTerms.of(terms), arm.get("every", 1) if arm.get("sync", "item") != "none" else 0)
+    if experiment == "constants":
+        each = SyncTerms.of(terms)
+        return synced(each, 0) if arm.get("once") else with_constant(each, terms["making"], terms["moving"])
+    if experiment == "casts":
+        return with_cast(Terms.of(terms), terms["cast"], terms["device_cast"], on_device=bool(arm.get("on_device")))
+    return None

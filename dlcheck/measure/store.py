@@ -92,7 +92,7 @@ class Records:
 
         ``findings`` are all that a run found, hidden and known ones included; ``checked`` are the files
         (absolute) that it looked at, ``codes`` the rules that it checked.  Of what a run did not look
-        at, its silence says nothing.
+        at, its silence says nothing; of a file that is gone nothing more will be found, by any rule.
         """
         alive = {(key(finding, self.root), statement_hash(finding)) for finding in findings}
         prints = {print_ for print_, _ in alive}
@@ -104,7 +104,7 @@ class Records:
 
     def _looked_at(self, record: Record, checked: Collection[str], codes: Collection[str]) -> bool:
         file = os.path.normpath(os.path.join(self.root, record.location.path))
-        return record.code in codes and (file in checked or not os.path.exists(file))
+        return not os.path.exists(file) or (record.code in codes and file in checked)
 
     def prune(self, findings: Iterable[Finding], checked: Collection[str], codes: Collection[str]) -> list[Stored]:
         """Delete the files of stale records; those that are gone."""

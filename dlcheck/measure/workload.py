@@ -9,12 +9,13 @@ from __future__ import annotations
 import os
 import random
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from dlcheck.measure import program
-from dlcheck.measure.children import Child, Failed, Host
+from dlcheck.measure.children import Child, Failed, Host, failed
+from dlcheck.measure.plan import AT_MOST, STEPS, Gauge
 from dlcheck.measure.record import Block, Evidence
 from dlcheck.measure.runner import AGAIN, REPLAY, Config, Fed
 
@@ -100,10 +101,13 @@ class Command:
     place: Mapping[str, Any]  # of the finding: what is patched there is no option of the loader
     audit: str
     environment: Mapping[str, str] = field(repr=False)
+    on_effects: program.OnEffects = field(default=lambda told: None, repr=False)
 
     def spec(self, mode: str) -> dict[str, Any]:
         """What the shim is told."""
-        site = {**self.loader, "file": os.path.abspath(self.loader["file"])} if self.loader else None
+        site = dict(self.loader) if self.loader else None
+        if site is not None and "file" in site:
+            site["file"] = os.path.abspath(site["file"])
         return {"mode": mode, "site": site, "audit": self.audit}
 
 
@@ -123,11 +127,19 @@ class AtItsLoader:
         """The program at its loader; raises Failed, in one sentence, where it does not come there."""
         command = self.command
         spec = command.spec("extract")
-        return program.extract(command.line, spec, env=command.environment, set_up_s=self.set_up_s)
+        env, heard = command.environment, command.on_effects
+        return program.extract(command.line, spec, env=env, set_up_s=self.set_up_s, on_effects=heard)
 
 
 REPLAYED = 4  # batches: fewer would stay in the caches
-SEGMENT = 20  # batches that are timed before the other arm is on
+# Batches that are timed before the other arm is on.  After a switch what the one arm's steps have left in memory is
+# let go, and what the other's need is taken.
+SEGMENTS: Mapping[Gauge, Mapping[str, int]] = {
+    "": {"batches": 20},
+    "memory": {"batches": 50, "skip": 10},
+    "statement": {"batches": 41},
+}
+LEAST = 1 << 16  # bytes: less than this any program adds by itself
 
 
 @dataclass(frozen=True)
@@ -135,20 +147,21 @@ class InItsLoop:
     """The user's program, whose own loop is fed from the arms in turn and stopped after some segments of each."""
 
     command: Command
+    gauge: Gauge = ""
     evidence: Evidence = "in-vivo"
 
     def feed(self, arms: Mapping[str, Config], turns: int, number: int, left_s: float) -> Fed:
         """One run; an arm that breaks is a failure of that arm, all else one of what is written."""
+        # Of a step and what is left of it without a statement the same steps tell.
+        fed = dict(arms) if self.gauge != "statement" else {first: arms[first] for first in list(arms)[:1]}
+        patches = [(arm, config["patch"]) for arm, config in fed.items() if "patch" in config]
+        patches += [(arm, "timed") for arm in fed if self.gauge == "statement"]
         spec = {
             **self.command.spec("vivo"),
-            "arms": {arm: _fed_arm(arm, config) for arm, config in arms.items()},
-            "patches": [
-                {**self.command.place, "kind": config["patch"], "arm": arm}
-                for arm, config in arms.items()
-                if "patch" in config
-            ],
-            "segment": {"unit": "batch", "batches": SEGMENT},
-            "stop": {"segments": turns * len(arms)},
+            "arms": {arm: _fed_arm(arm, config) for arm, config in fed.items()},
+            "patches": [{**self.command.place, "kind": kind, "arm": arm} for arm, kind in patches],
+            "segment": {"unit": "batch", "gauge": self.gauge, **SEGMENTS[self.gauge]},
+            "stop": {"segments": turns * len(fed)},
         }
         started, reached = time.monotonic(), [0.0]
 
@@ -157,12 +170,14 @@ class InItsLoop:
                 reached[0] = time.monotonic() - started
 
         limit = max(30.0, left_s)
-        found = program.run(self.command.line, spec, env=self.command.environment, budget_s=limit, on_event=note)
+        command = self.command
+        env, heard = command.environment, command.on_effects
+        found = program.run(command.line, spec, env=env, budget_s=limit, on_event=note, on_effects=heard)
         return Fed(
-            blocks=_blocks(found, number),
+            blocks=_blocks(found, number, self.gauge),
             specs=_specs(found),
-            failures=_failures(found, next(iter(arms))),
-            ready=next((event for event in found.events if "hello" in event), {}),
+            failures=_failures(found, fed),
+            ready=_ready(found),
             side_effects=found.side_effects,
             setup_s=reached[0],
         )
@@ -176,24 +191,49 @@ def _fed_arm(arm: str, config: Config) -> dict[str, Any]:
     return {} if arm == "A" else {name: config[name] for name in ("loader", "threads") if config.get(name)}
 
 
-def _blocks(found: program.Outcome, number: int) -> list[Block]:
+def _blocks(found: program.Outcome, number: int, gauge: Gauge) -> list[Block]:
     # A step that writes into its batch finds it changed when it comes again: then there is no ceiling to be had.
     void = {REPLAY} if any(told.get("mutated") for told in found.all("replay")) else set()
     segments = [one for one in found.all("segment") if one.get("t") is not None and one["arm"] not in void]
     return [
-        Block(number, segment["arm"], position, segment["t"], wait=segment.get("wait"))
+        Block(number, arm, position, t, wait=segment.get("wait"))
         for position, segment in enumerate(segments)
+        for arm, t in _shown(segment, gauge)
     ]
+
+
+def _shown(segment: Mapping[str, Any], gauge: Gauge) -> Iterator[tuple[str, float]]:
+    """What a stretch of the loop shows, and of which arms."""
+    if gauge == "memory":
+        yield segment["arm"], max(segment["added"] * STEPS, float(LEAST))
+    elif gauge == "statement":
+        yield "A", segment["step"]
+        yield "B", segment["outside"]
+        yield AT_MOST, max(segment["step"] - segment["inside"], 1e-9)
+    else:
+        yield segment["arm"], segment["t"]
+
+
+def _ready(found: program.Outcome) -> dict[str, Any]:
+    """What the process said of itself that has the loop: the first is often a launcher."""
+    reached = next((event for event in found.events if "reached" in event), {})
+    known: dict[str, Any] = {}
+    for event in found.events:
+        if event.get("pid") == reached.get("pid") and event.keys() & {"hello", "torch"}:
+            known.update(event if "hello" in event else {"torch": event["torch"]["version"]})
+    return {**known, "start_method": reached["reached"]["start_method"]} if known else {}
 
 
 def _specs(found: program.Outcome) -> dict[str, Any]:
     return {told["arm"]: told["structure"] for told in found.all("batch")}
 
 
-def _failures(found: program.Outcome, first: str) -> dict[str, Failed]:
+def _failures(found: program.Outcome, arms: Mapping[str, Config]) -> dict[str, Failed]:
     if found.reason == "stopped":
         return {}
     if found.reason == "breaks":
         told = found.all("breaks")[0]
-        return {told["arm"]: Failed(told["stage"], told["type"], told["message"])}
-    return {first: Failed("program", "", found.sentence)}
+        return {told["arm"]: failed(told)}
+    on = [told["arm"] for told in found.all("on")]
+    changed = found.reason == "failed" and on and "patch" in arms[on[-1]]
+    return {on[-1] if changed else next(iter(arms)): Failed("program", "", found.sentence)}

@@ -115,6 +115,7 @@ class Project:
         self.modules: dict[str, Module | None] = {}
         self._calls: dict[str, list[Site]] = defaultdict(list)
         self._references: dict[str, list[tuple[Site, forms.Arg]]] = defaultdict(list)
+        self._functions: dict[str, list[Scope]] = defaultdict(list)
         self._aliases: dict[str, set[str]] = defaultdict(set)
         self._options: dict[str, list[Site]] = defaultdict(list)
         self._config: dict[str, list[Store]] = defaultdict(list)
@@ -179,6 +180,8 @@ class Project:
         return self._add(file, source, facts, named=False)
 
     def _index(self, module: Module) -> None:
+        for function in module.functions:
+            self._functions[function.name].append(function)
         for site in module.calls:
             call = site.expr
             assert isinstance(call, forms.Call)
@@ -477,14 +480,11 @@ class Project:
             if arg.name is not None:
                 yield arg.name
             else:
-                for function in self._functions_named(last_name(call.func)):
+                for function in self._functions.get(last_name(call.func), ()):
                     params = function.function.params
                     number = call.args.index(arg)
                     if number < len(params):
                         yield params[number].name
-
-    def _functions_named(self, name: str) -> Iterable[Scope]:
-        return (function for module in self.loaded() for function in module.functions if function.name == name)
 
     def _match_call(self, scope: Scope, site: Site, found: list[tuple[Arguments, Point]]) -> None:
         call = site.expr

@@ -24,7 +24,8 @@ class World:
 
     def __hash__(self) -> int:
         if self._hash is None:
-            self._hash = hash(frozenset(self.choices.items()))
+            # Keys are long, and their hashes known to the dict that holds them: pairs of them are not made again.
+            self._hash = hash((frozenset(self.choices), frozenset(self.choices.values())))
         return self._hash
 
     def __eq__(self, other: object) -> bool:
@@ -49,11 +50,17 @@ class World:
             return self
         if not self.choices:
             return other
-        small, large = sorted((self.choices, other.choices), key=len)
+        small, large = self.choices, other.choices
+        if len(small) > len(large):
+            small, large = large, small
+        is_part = True
         for key, choice in small.items():
-            if key in large and large[key] != choice:
+            known = large.get(key, self)  # no choice is a world
+            if known is self:
+                is_part = False
+            elif known != choice:
                 return None
-        if all(key in large for key in small):
+        if is_part:
             return self if large is self.choices else other
         return World({**large, **small})
 

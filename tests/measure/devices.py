@@ -197,3 +197,38 @@ class VirtualBackend(CpuBackend):
         for _ in range(number):
             self.clock.time += launch_s
             self.current.free_at = max(self.current.free_at, self.clock.time) + kernel_s
+
+
+class LateCopies:
+    """A device that reads and writes the host's memory when somebody waits, unless it is told to block.
+
+    Memory that a tensor has left is the next one's at once, as an allocator may have it.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._todo: list[Callable[[], Any]] = []
+
+    def work(self) -> None:
+        pass
+
+    def wait(self) -> None:
+        for one in self._todo:
+            one()
+        self._todo.clear()
+
+    def to_host(self, tensor: torch.Tensor, non_blocking: bool) -> torch.Tensor:
+        return self._copied(tensor, non_blocking)
+
+    def to_device(self, tensor: torch.Tensor, non_blocking: bool) -> torch.Tensor:
+        moved = self._copied(tensor, non_blocking)
+        if non_blocking:
+            tensor.fill_(POISON)
+        return moved
+
+    def _copied(self, tensor: torch.Tensor, non_blocking: bool) -> torch.Tensor:
+        target = torch.full_like(tensor, POISON)
+        self._todo.append(lambda: target.copy_(tensor))
+        if not non_blocking:
+            self.wait()
+        return target

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -227,6 +228,45 @@ def test_whoever_ends_it_the_files_of_the_program_are_put_back(name: str, consol
     assert results.read_text() == "a year of results\n"
 
 
+@TORCH
+@pytest.mark.slow
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="no such signal here")
+def test_what_a_killed_measurement_has_left_is_put_back_by_the_next(console: Console, tmp_path: Path) -> None:
+    made = "    import os; os.makedirs('runs/1'); open('runs/1/log', 'x').write('begun')\n"
+    (tmp_path / "train.py").write_text(OVERWRITES.replace("    open('results", made + "    open('results"))
+    results = tmp_path / "results.csv"
+    results.write_text("a year of results\n")
+    private = tmp_path.parent / f"{tmp_path.name}-tmp"
+    private.mkdir()
+    environment = {name: value for name, value in os.environ.items() if name != "PRE_COMMIT"}
+    environment |= {"PYTHONPATH": str(ROOT), "TMPDIR": str(private)}
+    command = [sys.executable, "-m", "dlcheck", "measure", ".", "--select", "DLC401"]
+    process = subprocess.Popen(
+        [*command, "--run", f"{sys.executable} train.py"],
+        cwd=tmp_path,
+        env=environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    limit = time.monotonic() + 90
+    while results.read_text() != "started" and time.monotonic() < limit:
+        time.sleep(0.1)
+    process.kill()
+    process.wait(60)
+    assert (results.read_text(), (tmp_path / "runs" / "1" / "log").exists()) == ("started", True)
+    (journal,) = private.glob("dlcheck-*/journal-*.jsonl")
+    program = psutil.Process(int(journal.stem.partition("-")[2]))
+    assert program.is_running()
+
+    run = console("measure", ".", "--select", "DLC401", environment={"TMPDIR": str(private)})
+    assert not program.is_running()
+    assert results.read_text() == "a year of results\n"
+    assert "was killed: put back results.csv; removed what was new: runs\n" in run.stderr
+    assert sorted(os.listdir(tmp_path)) == ["pyproject.toml", "results.csv", "train.py"]
+    assert list(private.iterdir()) == []
+    assert "was killed" not in console("measure", ".", "--select", "DLC401").stderr
+
+
 # What does not run
 
 
@@ -246,6 +286,12 @@ def test_nothing_is_measured_under_pre_commit(console: Console) -> None:
         (["--factory", "train"], "--factory is MODULE:FUNCTION, not `train`"),
         (["--run", "python 'train.py"], "--run: no closing quotation"),
         (["--run", " "], "--run is empty"),
+        (["--run", "BATCH=4"], "--run is empty"),
+        (
+            ["--run", "cd src && python train.py"],
+            "no shell reads its `&&`: give --run \"bash -c 'cd src && python train.py'\"",
+        ),
+        (["--run", "python 'my train.py' | tee log"], 'no shell reads its `|`: give --run "bash FILE", with this in'),
         (["--python", "/nothing/python"], "/nothing/python: no program to run"),
         (["--report", "nothing/page.html"], "nothing/page.html: No such file"),
     ],
@@ -280,7 +326,7 @@ def test_an_interpreter_without_torch_is_told_in_one_line(console: Console, tmp_
     [
         ("no-such-program train.py", "cannot run `no-such-program`"),
         ("python nothing.py", "ended with status 2"),
-        ("python -c pass", "the program built no DataLoader"),
+        ("python -c pass", "the program ended without running train.py"),
         ("python -I train.py", "`python -I` takes nothing from its environment"),
     ],
 )
@@ -293,6 +339,22 @@ def test_a_program_that_cannot_be_measured_is_told(command: str, said: str, cons
         said in finding["measurement"].get("text", "")
         or said in console("measure", ".", "--select", "DLC401", "--run", command, "-q").stdout
     )
+
+
+@TORCH
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("function", "said"),
+    [
+        ("def broken():\n    raise LookupError\n", "not measured: LookupError (train.py:3{})"),
+        ("def broken():\n    return 7\n", "must return a DataLoader or a dict with `dataset`, not int"),
+    ],
+)
+def test_a_factory_that_fails_is_told_with_its_line(function: str, said: str, console: Console, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(TRAIN.replace("def make", f"{function}\n\ndef make"))
+    line = (tmp_path / "train.py").read_text().splitlines().index("    raise LookupError") + 1 if "{}" in said else 0
+    run = console("measure", ".", "--select", "DLC401", "--factory", "train:broken", "-q")
+    assert said.replace("3{}", str(line)) in run.stdout
 
 
 def test_what_no_run_decides_is_said(console: Console) -> None:

@@ -34,7 +34,7 @@ PLAN = list(cells(False, 64 << 30))
 @pytest.mark.parametrize("quick", [True, False])
 def test_every_cell_is_an_experiment_with_its_arms(quick: bool) -> None:
     plan = list(cells(quick, 64 << 30))
-    assert {cell.group for cell in plan} == set(SHARES) == {f"C{number}" for number in range(1, 9)}
+    assert {cell.group for cell in plan} == set(SHARES) == {f"C{number}" for number in range(1, 12)}
     assert len({cell.name for cell in plan}) == len(plan)
     for cell in plan:
         assert cell.experiment in gpu.EXPERIMENTS
@@ -79,7 +79,7 @@ def told(plan: list[Cell], rounds: int = 4, device: dict[str, Any] = FACTS) -> S
     for number in range(rounds):
         seen.add(number, {"ready": number, "facts": device, "setup_s": 5.0})
         for cell in plan:
-            terms = {"C2": TERMS, "C4": SYNC_TERMS, "C8": SYNC_TERMS}.get(cell.group)
+            terms = {"transfer": TERMS, "sync": SYNC_TERMS}.get(cell.experiment)
             missing = [] if device["async_copies"] else ["a GPU"]
             facts = {"missing": missing, "clocks_settled": True, **({"terms": terms} if terms else {})}
             seen.add(number, {"cell": cell.name, "facts": facts})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import itertools
+import random
 import sys
 import textwrap
 from collections.abc import Callable
@@ -11,228 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from faults import ABOUT, HEAD, PAIRS
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:This DataLoader will create"),
     pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning"),
 ]
 
-HEAD = """\
-import random, itertools
-import numpy as np
-import torch
-from torch.utils.data import DataLoader, Dataset, DistributedSampler, IterableDataset, TensorDataset
-from torch.utils.data import WeightedRandomSampler, get_worker_info
-
-ROWS = TensorDataset(torch.arange(33.0).reshape(33, 1))
-
-class Items(Dataset):
-    def __len__(self): return 12
-    def __getitem__(self, index): return torch.tensor([float(index)])
-
-def seeded(worker): torch.manual_seed(7); random.seed(7); np.random.seed(7)
-"""
-
-# The oracle, what is wrong, what is right.
-PAIRS: dict[str, tuple[str, str]] = {
-    "copies-per-sample": (
-        """
-        class Stream(IterableDataset):
-            def __iter__(self): return iter(range(40))
-        def make(): return DataLoader(Stream(), batch_size=4, num_workers=2)
-        """,
-        """
-        class Stream(IterableDataset):
-            def __iter__(self):
-                info = get_worker_info()
-                return iter(range(40)) if info is None else iter(range(info.id, 40, info.num_workers))
-        def make(): return DataLoader(Stream(), batch_size=4, num_workers=2)
-        """,
-    ),
-    "randomness-repeats": (
-        """
-        class Noisy(Items):
-            def __init__(self): self.dice = np.random.default_rng(0)
-            def __getitem__(self, index): return self.dice.random(3)
-        def make(): return DataLoader(Noisy(), batch_size=4)
-        """,
-        """
-        class Noisy(Items):
-            def __getitem__(self, index): return torch.rand(3)
-        def make(): return DataLoader(Noisy(), batch_size=4)
-        """,
-    ),
-    "sample-never-varies": (
-        """
-        class Constant(Items):
-            def __getitem__(self, index):
-                torch.manual_seed(index)
-                return torch.rand(3)
-        def make(): return DataLoader(Constant(), batch_size=4)
-        """,
-        """
-        class Flipped(Items):
-            def __getitem__(self, index): return torch.ones(3) * (-1 if torch.rand(()) < 0.2 else 1)
-        def make(): return DataLoader(Flipped(), batch_size=4)
-        """,
-    ),
-    "worker-seeds": (
-        "def make(): return DataLoader(ROWS, num_workers=2, worker_init_fn=seeded)",
-        "def make(): return DataLoader(ROWS, num_workers=2)",
-    ),
-    "order-repeats": (
-        "def make(): return DataLoader(ROWS, sampler=DistributedSampler(ROWS, 2, 0))",
-        """
-        class Turning(DistributedSampler):
-            def __iter__(self):
-                self.set_epoch(self.epoch + 1)
-                return super().__iter__()
-        def make(): return DataLoader(ROWS, sampler=Turning(ROWS, 2, 0))
-        """,
-    ),
-    "samples-left-out": (
-        "def make(): return DataLoader(ROWS, batch_size=8, drop_last=True)",
-        "def make(): return DataLoader(ROWS, batch_size=8)",
-    ),
-    "samples-drawn-twice": (
-        "def make(): return DataLoader(ROWS, sampler=DistributedSampler(ROWS, 2, 0))",
-        "def make(): return DataLoader(ROWS, sampler=DistributedSampler(ROWS, 3, 0))",
-    ),
-    "order-is-fixed": (
-        "def make(): return DataLoader(ROWS)",
-        "def make(): return DataLoader(ROWS, shuffle=True)",
-    ),
-    "last-batch-is-one": (
-        "def make(): return DataLoader(ROWS, batch_size=8)",
-        "def make(): return DataLoader(ROWS, batch_size=11)",
-    ),
-    "epoch-ends-early": (
-        """
-        class Stopping:
-            def __iter__(self): return iter(range(5))
-            def __len__(self): return 12
-        def make(): return DataLoader(Items(), batch_size=4, sampler=Stopping())
-        """,
-        "def make(): return DataLoader(Items(), batch_size=4)",
-    ),
-    "second-pass-is-empty": (
-        """
-        class Once(IterableDataset):
-            def __init__(self): self.rows = iter(range(8))
-            def __iter__(self): return self.rows
-        def make(): return DataLoader(Once(), batch_size=4)
-        """,
-        """
-        class Again(IterableDataset):
-            def __iter__(self): return iter(range(8))
-        def make(): return DataLoader(Again(), batch_size=4)
-        """,
-    ),
-    "sample-changes": (
-        """
-        class Doubling(Items):
-            def __init__(self): self.rows = torch.ones(12, 2)
-            def __getitem__(self, index):
-                row = self.rows[index]
-                row *= 2
-                return row
-        def make(): return DataLoader(Doubling())
-        """,
-        """
-        class Augmented(Items):
-            def __getitem__(self, index): return torch.rand(2) + random.random() + np.random.random()
-        def make(): return DataLoader(Augmented())
-        """,
-    ),
-    "samples-share-memory": (
-        """
-        class Buffered(Items):
-            def __init__(self): self.buffer = torch.zeros(2)
-            def __getitem__(self, index): return self.buffer.fill_(index)
-        def make(): return DataLoader(Buffered())
-        """,
-        "def make(): return DataLoader(Items())",
-    ),
-    "samples-are-missing": (
-        """
-        class Holes(Items):
-            def __getitem__(self, index): return None if index == 7 else index
-        def make(): return DataLoader(Holes())
-        """,
-        "def make(): return DataLoader(Items())",
-    ),
-    "samples-raise": (
-        """
-        class Flipped(Items):
-            def __getitem__(self, index): return torch.from_numpy(np.ones(4)[::-1])
-        def make(): return DataLoader(Flipped())
-        """,
-        "def make(): return DataLoader(Items())",
-    ),
-    "loader-ignores-dataset": (
-        """
-        class Odd(Items):
-            def __getitems__(self, indices): return [torch.zeros(1) for _ in indices]
-        def make(): return DataLoader(Odd())
-        """,
-        "def make(): return DataLoader(Items())",
-    ),
-    "cannot-be-pickled": (
-        "def make(): return DataLoader(ROWS, collate_fn=lambda rows: rows)",
-        "def make(): return DataLoader(ROWS)",
-    ),
-    "batch-cannot-be-sent": (
-        """
-        def collate(rows): return (lambda: rows)
-        def make(): return DataLoader(ROWS, collate_fn=collate)
-        """,
-        "def make(): return DataLoader(ROWS)",
-    ),
-    "draws-beyond-the-end": (
-        "def make(): return DataLoader(ROWS, sampler=WeightedRandomSampler([0.2, 0.8], 33))",
-        "def make(): return DataLoader(ROWS, sampler=WeightedRandomSampler([1.0] * 33, 33))",
-    ),
-    "files-stay-open": (
-        """
-        class Opened(Items):
-            def __getitem__(self, index): return open(__file__)
-        def make(): return DataLoader(Opened())
-        """,
-        "def make(): return DataLoader(Items())",
-    ),
-    "order-changes": (
-        "def make(): return DataLoader(ROWS, shuffle=True)",
-        "def make(): return DataLoader(ROWS)",
-    ),
-    "workers-fail-to-start": (
-        """
-        def init(worker): np.random.seed(torch.initial_seed())
-        def make(): return DataLoader(ROWS, num_workers=2, worker_init_fn=init)
-        """,
-        """
-        def init(worker): np.random.seed(torch.initial_seed() % 2**32)
-        def make(): return DataLoader(ROWS, num_workers=2, worker_init_fn=init)
-        """,
-    ),
-    "same-with-workers": (
-        """
-        import tempfile, time
-        class Shared(Items):
-            def __init__(self):
-                self.file = tempfile.TemporaryFile(buffering=0)
-                self.file.write(b"".join(bytes([number]) * 4096 for number in range(200)))
-            def __len__(self): return 200
-            def __getitem__(self, index):
-                self.file.seek(index * 4096)
-                time.sleep(0)
-                return self.file.read(4096)
-        def make(): return DataLoader(Shared())
-        """,
-        "def make(): return DataLoader(Items())",
-    ),
-}
-
-Ask = Callable[[str, str], dict[str, Any]]
+Ask = Callable[..., dict[str, Any]]
 _numbers = itertools.count()
 
 
@@ -243,11 +30,12 @@ def ask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ask:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
 
-    def asked(code: str, oracle: str) -> dict[str, Any]:
-        name = f"mine_{next(_numbers)}"
+    def asked(code: str, oracle: str, about: dict[str, Any] | None = None, name: str = "") -> dict[str, Any]:
+        name = name or f"mine_{next(_numbers)}"
         (tmp_path / f"{name}.py").write_text(HEAD + textwrap.dedent(code))
         importlib.invalidate_caches()
-        found: dict[str, Any] = oracles.ask(oracle, sources.Factory(f"{name}:make", str(tmp_path)), {})
+        config = ABOUT.get(oracle, {}) if about is None else about
+        found: dict[str, Any] = oracles.ask(oracle, sources.Factory(f"{name}:make", str(tmp_path)), config)
         return found
 
     return asked
@@ -259,7 +47,7 @@ def test_the_fault_is_found_and_its_absence_too(oracle: str, ask: Ask, monkeypat
     found = ask(wrong, oracle)  # a race is tried for seconds, or until it is lost
     assert found["violated"], found
     assert found["said"]
-    monkeypatch.setattr("dlcheck_worker.oracles.RACE_S", 0.2)
+    monkeypatch.setattr("dlcheck_worker.oracles.asking.RACE_S", 0.2)
     sound = ask(right, oracle)
     assert not sound["violated"], sound
 
@@ -312,7 +100,316 @@ def test_two_splits_without_a_seed_differ(ask: Ask) -> None:
     assert free[0] != free[1]
 
 
+# What persistent workers see
+
+
+def persistent(body: str, make: str = "Turning()") -> str:
+    return f"""
+    from multiprocessing import Value
+    from torch.utils.data import Subset
+    class Turning(Items):
+{textwrap.indent(textwrap.dedent(body), " " * 8)}
+        def __getitem__(self, index): return index
+    def make(): return DataLoader({make}, batch_size=2, num_workers=2, persistent_workers=True)
+    """
+
+
+PLAIN = "def __init__(self): self.turn = 0"
+HARD = """
+def __init__(self): self.turn = "easy"
+def set_stage(self, stage): self.turn = {"easy": "easy", "hard": "hard"}[stage]
+"""
+BEHIND_A_PROPERTY = """
+def __init__(self): self.shared = Value("i", 0)
+@property
+def turn(self): return self.shared.value
+@turn.setter
+def turn(self, turn): self.shared.value = turn
+"""
+SHARED_TENSOR = """
+def __init__(self): self.turn = torch.zeros(1).share_memory_()
+def set_turn(self, turn): self.turn.fill_(turn)
+"""
+TURN = {"owner": "Turning", "attributes": ["turn"]}
+STAGE = {**TURN, "method": "set_stage", "arguments": [["stage", "hard"]]}
+SETS = {**TURN, "method": "set_turn", "arguments": []}
+
+
+@pytest.mark.parametrize(
+    ("body", "about", "stale"),
+    [(PLAIN, TURN, 2), (HARD, STAGE, 2), (BEHIND_A_PROPERTY, TURN, 0), (SHARED_TENSOR, SETS, 0)],
+)
+def test_workers_are_told_of_changes_or_not(body: str, about: dict[str, Any], stale: int, ask: Ask) -> None:
+    found = ask(persistent(body), "stale-in-workers", about)
+    assert found["counts"] == {"workers": 2, "stale": stale}
+
+
+def test_what_was_changed_for_a_question_is_put_back(ask: Ask) -> None:
+    ask(persistent(PLAIN, "globals().setdefault('kept', Turning())"), "stale-in-workers", TURN, "mine_kept")
+    assert sys.modules["mine_kept"].kept.turn == 0
+
+
+def test_a_dataset_inside_another_and_a_collate_function_are_found(ask: Ask) -> None:
+    inside = ask(persistent(PLAIN, "Subset(Turning(), range(8))"), "stale-in-workers", TURN)
+    assert inside["violated"]
+    collates = """
+    class Padding:
+        length = 8
+        def __call__(self, rows): return torch.stack(rows)[:, : self.length]
+    def make(): return DataLoader(Items(), 2, num_workers=2, persistent_workers=True, collate_fn=Padding())
+    """
+    assert ask(collates, "stale-in-workers", {"owner": "Padding", "attributes": ["length"]})["violated"]
+
+
+@pytest.mark.parametrize(
+    ("body", "about", "said"),
+    [
+        (HARD, {**STAGE, "arguments": [["", None]]}, "`set_stage` cannot be called with numbers: KeyError"),
+        (PLAIN + "\ndef set_turn(self, turn): pass", SETS, "`set_turn` was called, and `turn` is what it was"),
+        (PLAIN, {"owner": "Other", "attributes": ["turn"]}, "run like this the loader has no Other"),
+        (PLAIN, {}, "it is not known which attribute"),
+    ],
+)
+def test_a_change_that_cannot_be_made_decides_nothing(body: str, about: dict[str, Any], said: str, ask: Ask) -> None:
+    assert said in ask(persistent(body), "stale-in-workers", about)["inapplicable"]
+
+
+def test_workers_that_start_anew_see_every_change(ask: Ask) -> None:
+    code = persistent(PLAIN).replace(", persistent_workers=True", "")
+    assert "no persistent workers" in ask(code, "stale-in-workers", TURN)["inapplicable"]
+
+
+def counting(init: str, count: str, options: str = "num_workers=2") -> str:
+    return f"""
+    from multiprocessing import Value
+    class Counted(Items):
+        def __init__(self): {init}
+        def __getitem__(self, index):
+            {count}
+            return index
+    class Turned(IterableDataset):
+        turn = 0
+        def __iter__(self):
+            self.turn += 1
+            return iter(range(8))
+    def make(): return DataLoader(Counted(), batch_size=2, {options})
+    """
+
+
+COUNTED = {"owner": "Counted", "attributes": ["seen"], "kind": "count"}
+
+
+def test_a_count_is_lost_unless_it_is_shared(ask: Ask) -> None:
+    lost = ask(counting("self.seen = 0", "self.seen += 1"), "state-lost", COUNTED)
+    assert lost["counts"] == {"changed": 6, "batches": 6}
+    shared = ask(counting("self.seen = Value('i', 0)", "self.seen.value += 1"), "state-lost", COUNTED)
+    assert (shared["violated"], shared["counts"]["changed"]) == (False, 6)
+    stays = counting("self.seen = 0", "self.seen += 1", "num_workers=2, persistent_workers=True")
+    assert ask(stays, "state-lost", COUNTED)["violated"]  # the main process does not see it all the same
+
+
+def test_a_turn_is_lost_with_its_worker(ask: Ask) -> None:
+    code = counting("pass", "pass").replace("DataLoader(Counted()", "DataLoader(Turned()")
+    about = {"owner": "Turned", "attributes": ["turn"], "kind": "turn"}
+    assert ask(code, "state-lost", about)["violated"]
+    kept = code.replace("num_workers=2", "num_workers=2, persistent_workers=True")
+    assert "they keep it" in ask(kept, "state-lost", about)["inapplicable"]
+
+
+@pytest.mark.parametrize(
+    ("count", "options", "said"),
+    [("pass", "num_workers=2", "no worker changes `seen`"), ("self.seen += 1", "num_workers=0", "has no workers")],
+)
+def test_state_that_stays_as_it_is_is_not_lost(count: str, options: str, said: str, ask: Ask) -> None:
+    assert said in ask(counting("self.seen = 0", count, options), "state-lost", COUNTED)["inapplicable"]
+
+
+# What begins with the same seed
+
+NOISY = """
+class Noisy(Items):
+    def __getitem__(self, index): return random.random()
+class Stream(IterableDataset):
+    def __iter__(self): return (torch.rand(2) for _ in range(12))
+"""
+
+
+@pytest.mark.parametrize(
+    ("loader", "generators", "repeats"),
+    [
+        ("DataLoader(ROWS, shuffle=True, num_workers=2, persistent_workers=True)", ["torch"], ["order", "samples"]),
+        ("DataLoader(Stream())", ["torch"], ["samples"]),
+        ("DataLoader(Noisy())", ["random"], ["samples"]),
+        ("DataLoader(Noisy(), num_workers=1)", ["random"], []),
+        ("DataLoader(Noisy(), num_workers=1)", ["numpy", "random", "torch"], ["samples"]),
+        ("DataLoader(ROWS, shuffle=True, generator=torch.Generator())", ["own"], ["order", "samples"]),
+    ],
+)
+def test_what_a_seed_decides_in_each_epoch(loader: str, generators: list[str], repeats: list[str], ask: Ask) -> None:
+    code = textwrap.dedent(NOISY) + f"def make(): return {loader}"
+    assert ask(code, "reseeding-repeats", {"generators": generators})["counts"]["repeats"] == repeats
+
+
+def test_epochs_without_chance_have_nothing_to_repeat(ask: Ask) -> None:
+    found = ask("def make(): return DataLoader(ROWS)", "reseeding-repeats")
+    assert "alike without a seed" in found["inapplicable"]
+    found = ask("def make(): return DataLoader(ROWS)", "reseeding-repeats", {"generators": ["own"]})
+    assert "no generator of its own" in found["inapplicable"]
+
+
+def test_a_question_leaves_the_generators_where_they_were(ask: Ask) -> None:
+    import numpy as np
+    import torch
+
+    def states() -> tuple[Any, ...]:
+        return random.getstate(), torch.random.get_rng_state().tolist(), np.random.get_state()[1].tolist()  # type: ignore[index]
+
+    before = states()
+    for oracle in ("reseeding-repeats", "sample-changes"):
+        ask("def make(): return DataLoader(ROWS, shuffle=True, generator=torch.Generator())", oracle)
+    assert states() == before
+
+
+# Batches
+
+
+def test_the_batches_of_a_stream_are_counted_as_they_come(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = """
+    class Stream(IterableDataset):
+        def __iter__(self): return iter(range({}))
+    def make(): return DataLoader(Stream(), batch_size=4)
+    """
+    assert ask(stream.format(10), "batches-differ")["counts"]["sizes"] == {"4": 2, "2": 1}
+    assert not ask(stream.format(8), "batches-differ")["violated"]
+    assert ask(stream.format(9), "last-batch-is-one")["violated"]
+    assert "goes on" in ask(stream.format(10**9), "batches-differ")["inapplicable"]
+    whole = "def make(): return DataLoader(ROWS, batch_size=None)"
+    assert "makes no batches" in ask(whole, "batches-differ")["inapplicable"]
+
+
+@pytest.mark.parametrize(
+    ("collate", "pinned", "tensors"),
+    [
+        ("lambda rows: {'x': torch.stack(rows), 'deep': [torch.ones(1), ('a', torch.ones(1))]}", 3, 3),
+        ("lambda rows: Pair(torch.stack(rows), torch.ones(1))", 2, 2),
+        ("lambda rows: (torch.stack(rows), Boxes(torch.ones(1)))", 1, 2),
+        ("lambda rows: Slotted(torch.ones(1))", 0, 1),
+    ],
+)
+def test_pinning_gets_to_what_it_knows(collate: str, pinned: int, tensors: int, ask: Ask) -> None:
+    code = f"""
+    from typing import NamedTuple
+    class Pair(NamedTuple):
+        first: object
+        second: object
+    class Boxes:
+        def __init__(self, boxes): self.boxes, self.itself = boxes, self
+    class Slotted:
+        __slots__ = ("boxes",)
+        def __init__(self, boxes): self.boxes = boxes
+    def make(): return DataLoader(Items(), batch_size=4, collate_fn={collate})
+    """
+    found = ask(code, "tensors-not-pinned")
+    assert found["counts"] == {"tensors": tensors, "pinned": pinned}
+    assert found["violated"] == (pinned < tensors)
+
+
+def test_a_batch_without_tensors_has_nothing_to_pin(ask: Ask) -> None:
+    code = "def make(): return DataLoader(Items(), collate_fn=len)"
+    assert "no tensors" in ask(code, "tensors-not-pinned")["inapplicable"]
+
+
+# Parts of a split
+
+
+def test_the_parts_that_are_left_are_compared(ask: Ask) -> None:
+    alone = "def make(): return DataLoader(torch.utils.data.Subset(Items(), range(4)))"
+    assert "no other part" in ask(alone, "parts-share-dataset")["inapplicable"]
+    assert "is no part of a split" in ask("def make(): return DataLoader(ROWS)", "parts-share-dataset")["inapplicable"]
+    three = """
+    parts = torch.utils.data.random_split(Items(), [6, 3, 3])
+    parts[2].dataset = Items()
+    def make(): return DataLoader(parts[0])
+    """
+    assert ask(three, "parts-share-dataset")["counts"] == {"others": 2, "sharing": 1}
+
+
+def test_an_attribute_of_the_part_itself_is_read_or_not(ask: Ask) -> None:
+    code = """
+    class Part(torch.utils.data.Subset):
+        def __getitems__(self, indices): return [self.transform(self.dataset[index]) for index in indices]
+    def make():
+        part = {}(Items(), range(4))
+        part.transform = torch.neg
+        return DataLoader(part)
+    """
+    about = {"attribute": "transform", "through": False}
+    assert ask(code.format("torch.utils.data.Subset"), "parts-share-dataset", about)["violated"]
+    assert not ask(code.format("Part"), "parts-share-dataset", about)["violated"]
+
+
+# Shared memory
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
+def test_named_files_stay_behind(ask: Ask) -> None:
+    import torch.multiprocessing as mp
+
+    strategy: Any = mp.set_sharing_strategy
+    # Workers that start from nothing have the default strategy.
+    code = "def make(): return DataLoader(ROWS, batch_size=4, num_workers=2, multiprocessing_context='fork')"
+    assert "the sharing strategy is file_descriptor" in ask(code, "files-stay-behind")["inapplicable"]
+    strategy("file_system")
+    try:
+        found = ask(code, "files-stay-behind")
+    finally:
+        strategy("file_descriptor")
+    assert found["violated"]
+    assert found["counts"] == {"files": 8, "batches": 8}
+
+
+# Devices
+
+
+@pytest.mark.parametrize("oracle", ["read-before-arrival", "source-reused-too-soon"])
+@pytest.mark.parametrize("late", [False, True])
+def test_copies_that_come_late_are_seen(oracle: str, late: bool, ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+    from dlcheck_worker.oracles import copying
+
+    from devices import LateCopies
+
+    for name, number in (("TIMES", 5), ("NUMBERS", 64), ("LOAD", 0)):
+        monkeypatch.setattr(copying, name, number)
+    if late:
+        monkeypatch.setattr(copying, "Device", LateCopies)
+    found = ask("def make(): return DataLoader(ROWS)", oracle, {"device": "cpu"})
+    assert found["violated"] == late
+    wrong, blocking, _ = found["counts"].values()
+    assert (wrong, blocking) == (5 if late else 0, 0)
+
+
+# All of them
+
+
 def test_every_oracle_is_tried() -> None:
     from dlcheck_worker.oracles import ORACLES
 
-    assert {*PAIRS, "nested-iteration", "indices-of-split"} == set(ORACLES)
+    others = {"nested-iteration", "indices-of-split", "files-stay-behind", "read-before-arrival"}
+    assert {*PAIRS, *others, "source-reused-too-soon", "share-of-a-rank"} == set(ORACLES)
+
+
+def test_a_stream_that_knows_its_length_is_not_asked_for_samples(ask: Ask) -> None:
+    from dlcheck_worker import facts, sources
+
+    ask(
+        """
+        class Stream(IterableDataset):
+            def __len__(self): return 5
+            def __iter__(self): return iter(range(5))
+        def make(): return DataLoader(Stream())
+        """,
+        "second-pass-is-empty",
+        name="mine_stream",
+    )
+    found = facts.of(sources.Factory("mine_stream:make", "."), 0.1)
+    assert (found["size"], "cpu_s" in found) == (5, False)

@@ -92,7 +92,7 @@ def check_safety(made: Html) -> None:
     assert {tag for tag, _ in made.elements} <= {
         "html", "head", "meta", "title", "style", "body", "a", "header", "h1", "h2", "h3", "p", "ul", "li", "span",
         "main", "section", "table", "caption", "thead", "tbody", "tr", "th", "td", "div", "figure", "figcaption",
-        "details", "summary", "strong", "pre", "code", "noscript", "script",
+        "details", "summary", "strong", "pre", "code", "noscript", "script", "dl", "dt", "dd",
     }  # fmt: skip
     for _, attributes in made.elements:
         assert not [

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from dlcheck import pages
+from dlcheck import engine, pages
+from dlcheck.config import Config
 from dlcheck.findings import Finding, Place
 from dlcheck.measure import reproducing
-from dlcheck.measure.plan import PLANS, QUESTIONS, Plan, Subject, combined, missing, plan
+from dlcheck.measure.plan import NEEDS_LOOP, NO_CUDA, PLANS, QUESTIONS, Plan, Subject, combined, missing, plan
 from dlcheck.measure.record import Fact
 
 PLACE = Place("train.py", 3, 1, 3, 9)
@@ -54,7 +58,7 @@ def test_the_arms_differ_in_what_is_suggested_only(code: str) -> None:
     found = planned(code)
     written, suggested = found.written, found.suggested
     assert written != suggested
-    assert written.get("block") or found.template.device
+    assert written.get("block") or found.template.device or found.template.gauge
     assert written.get("batches") == suggested.get("batches")
 
 
@@ -107,16 +111,70 @@ def test_copies_are_measured_under_the_start_method_that_makes_them(method: str,
 
 
 def test_what_stands_in_the_way_is_said() -> None:
-    def obstacle(code: str, evidence: Any = "synthetic", **how: Any) -> str:
-        about = subject(code, **how)
-        found = plan(about)
-        assert isinstance(found, Plan)
-        return missing(found.template, evidence, about, has_cuda=False)
-
     assert "two usable cores" in obstacle("DLC201", "extract", cores=1)
     assert "--run COMMAND" in obstacle("DLC201")
     assert obstacle("DLC201", "extract") == ""
     assert obstacle("DLC202") == ""
+
+
+def obstacle(code: str, evidence: Any = "synthetic", **how: Any) -> str:
+    about = subject(code, **how)
+    found = plan(about)
+    assert isinstance(found, Plan)
+    return missing(found.template, evidence, about, has_cuda=False)
+
+
+def test_a_statement_is_timed_in_its_loop_only() -> None:
+    assert obstacle("DLC506") == obstacle("DLC506", "extract") == NEEDS_LOOP
+    assert obstacle("DLC506", "in-vivo") == ""
+
+
+@pytest.mark.parametrize("code", ["DLC112", "DLC113", "DLC504", "DLC507"])
+def test_what_only_a_device_shows(code: str) -> None:
+    assert obstacle(code) == NO_CUDA
+
+
+def variant(code: str, name: str, **how: Any) -> Plan | str:
+    about = subject(code, **how)
+    return plan(replace(about, described={**about.described, "variant": name}))
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/smaps_rollup"), reason="memory is told on Linux")
+def test_a_graph_that_is_kept_shows_on_any_machine() -> None:
+    found = variant("DLC504", "with-graph")
+    assert isinstance(found, Plan)
+    assert found.written["keeps"] == "graph"
+    assert missing(found.template, "synthetic", subject("DLC504"), has_cuda=False) == ""
+
+
+@pytest.mark.parametrize(
+    ("statement", "sums"),
+    [
+        ("total += loss", True),
+        ("        self.total[name] = totals[name] + losses[name]", True),
+        ("total = total + step(net, images)", True),
+        ("losses.append(loss)", False),
+        ("meter.update(loss, 3)", False),
+        ("total -= loss", False),
+        ("for batch in loader:", False),
+    ],
+)
+def test_only_a_sum_can_be_taken_without_its_graph(statement: str, sums: bool) -> None:
+    about = subject("DLC503")
+    found = plan(replace(about, finding=replace(about.finding, statement=statement)))
+    assert isinstance(found, Plan)
+    assert found.template.in_vivo is sums
+
+
+@pytest.mark.parametrize(("name", "like"), [("", "DLC201"), ("respawn", "DLC202"), ("pin", "DLC103")])
+def test_a_trainers_options_are_those_of_its_loader(name: str, like: str) -> None:
+    found = variant("DLC701", name, options={"num_workers": 3})
+    assert isinstance(found, Plan)
+    assert found.template == planned(like, {"num_workers": 3}).template
+
+
+def test_arguments_that_raise_are_not_timed() -> None:
+    assert "raise an error" in str(variant("DLC701", "prefetch"))
 
 
 def test_rules_that_nothing_decides() -> None:
@@ -153,3 +211,58 @@ def test_a_stand_in_does_not_ask_what_runs() -> None:
 def test_what_samples_cost_is_part_of_the_workload() -> None:
     found = planned("DLC202", live={"num_workers": 2}, measured={"cpu_s": 0.002})
     assert found.workload["cpu_s"] == Fact(0.002, "measured")
+
+
+ABOUT = """\
+import torch
+from torch.utils.data import DataLoader, Dataset, random_split
+from torchvision.datasets import ImageFolder
+
+
+class Rows(Dataset):
+    def __init__(self):
+        self.scale, self.stage = 1, "easy"
+        self.seen = 0
+
+    def __len__(self):
+        return 50
+
+    def set_stage(self, scale, stage):
+        self.scale, self.stage = scale, stage
+
+    def __getitem__(self, index):
+        self.seen += 1
+        return -index if self.stage == "hard" else index * self.scale
+
+
+def train(net, generator, augment):
+    rows = Rows()
+    loader = DataLoader(rows, shuffle=True, num_workers=2, persistent_workers=True)
+    for epoch in range(3):
+        torch.manual_seed(1)
+        rows.set_stage(epoch, stage="hard")
+        for batch in loader:
+            net(batch).backward()
+    print(rows.seen)
+    first, second = random_split(ImageFolder("images"), [0.8, 0.2], generator=generator)
+    second.dataset.transform = augment
+    return first, second
+"""
+
+
+def test_a_finding_says_what_it_is_about(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(ABOUT)
+    found = engine.check([str(tmp_path)], Config(), with_subjects=True).findings
+    about = {one.code: one.measure["about"] for one in found if "about" in one.measure}
+    assert about == {
+        "DLC218": {
+            "owner": "Rows",
+            "attributes": ["scale", "stage"],
+            "method": "set_stage",
+            "arguments": [["", None], ["stage", "hard"]],
+        },
+        "DLC219": {"owner": "Rows", "attributes": ["seen"], "kind": "count"},
+        "DLC319": {"attribute": "transform", "through": True},
+        "DLC406": {"generators": ["torch"]},
+    }
+    assert {one.measure["loader"]["name"] for one in found if one.code == "DLC218"} == {"loader"}

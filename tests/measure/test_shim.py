@@ -119,7 +119,8 @@ def test_segments_alternate_and_nothing_of_the_program_happens_after(vivo: Vivo,
 
 @torch_only
 def test_epochs_keep_their_length(vivo: Vivo, tmp_path: Path) -> None:
-    outcome = vivo(["--epochs", "3", "--count-file", "steps.txt"], {"loader": {}}, stop={"segments": 100})
+    words = ["--epochs", "3", "--count-file", "steps.txt"]
+    outcome = vivo(words, {"loader": {}}, stop={"segments": 100}, audit="keep")
 
     assert outcome.reason == "ended"
     assert outcome.sentence == "the program came to its end before enough was measured"
@@ -214,6 +215,7 @@ def test_single_lines_are_changed_while_their_arm_is_on(vivo: Vivo, tmp_path: Pa
         segment={"batches": 5, "skip": 0},
         stop={"segments": 4},
         count=True,
+        audit="keep",
         patches=[
             {"kind": "non_blocking", "file": str(LOOP), "line": copy},
             {"kind": "stale_item", "file": str(LOOP), "line": item},
@@ -312,37 +314,7 @@ def test_overridden_arguments_are_replaced_where_they_stand() -> None:
     assert changed(names, ([1],), {}, {"num_workers": 3}) == (([1],), {"num_workers": 3})
 
 
-# -- files
-
-
-def test_what_a_program_overwrites_is_put_back(tmp_path: Path) -> None:
-    for name in ("emptied", "appended", "removed", "moved", "target", "same"):
-        (tmp_path / name).write_text(f"old {name}")
-    text = """
-import os, pathlib, shutil
-open("emptied", "w").write("new")
-with open("appended", "a") as file: file.write(" and more")
-os.remove("removed")
-os.replace("moved", "target")
-pathlib.Path("same").write_text("old same")
-pathlib.Path("fresh").write_text("data")
-pathlib.Path("folder/deep").mkdir(parents=True)
-pathlib.Path("folder/left_empty").touch()
-pathlib.Path("passing").write_text("x"); os.remove("passing")
-shutil.copy("fresh", "copied")
-"""
-    outcome = code(text, tmp_path)
-
-    assert outcome.status == 0, outcome.output
-    for name in ("emptied", "appended", "removed", "moved", "target", "same"):
-        assert (tmp_path / name).read_text() == f"old {name}"
-    effects = {kind: sorted(map(os.path.basename, paths)) for kind, paths in outcome.side_effects.items()}
-    assert effects == {
-        "created": ["copied", "fresh"],
-        "restored": ["appended", "emptied", "moved", "removed", "target"],
-    }
-    assert not (tmp_path / "folder").exists()
-    assert not (tmp_path / "passing").exists()
+# -- files: see also test_undoing.py
 
 
 def test_deny_refuses_what_leads_out_and_nothing_else(tmp_path: Path) -> None:
@@ -391,7 +363,7 @@ if __name__ == "__main__":
     assert sorted(entry.name for entry in tmp_path.iterdir() if entry.name != "__pycache__") == ["few.py", "mine"]
     assert (tmp_path / "mine").read_text() == "old"
     denied = [os.path.basename(path) for path in outcome.side_effects["denied"]]
-    assert denied[:4] == ["new", "mine", "mine", "folder"]
+    assert denied[:3] == ["new", "mine", "folder"]
     # What children are refused they say to the program, and only the Python that was started as such says it to us.
     assert denied.count("leak") == 1
 
@@ -445,6 +417,62 @@ def test_one_line_says_why_nothing_was_measured(
     assert (outcome.reason, outcome.sentence) == (reason, said)
 
 
+BEFORE = "the program ended with status 1 before it iterated the DataLoader of loaders.py:3"
+
+
+def ended(text: str, tmp_path: Path, **spec: Any) -> str:
+    """What is said of a few lines that do not come to the loader of line 3 of another file."""
+    (tmp_path / "few.py").write_text(text)
+    (tmp_path / "loaders.py").write_text("def make(fails=False):\n    if fails: raise ValueError\n    return 1\n")
+    wanted = {"mode": "watch", "site": {"file": str(tmp_path / "loaders.py"), "line": 3}, **spec}
+    return program.run([sys.executable, "few.py"], wanted, cwd=tmp_path, env=environment(), budget_s=60).sentence
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("import json", "the program ended without running loaders.py"),
+        ("import loaders; loaders.make()", "the program built no DataLoader"),
+        (
+            "import loaders\nloaders.make(True)",
+            f"{BEFORE}: ValueError (loaders.py:2)",
+        ),
+        (
+            "import json\ndef number(word):\n    raise KeyError\njson.loads('1', parse_int=number)",
+            f"{BEFORE}: KeyError (few.py:3)",
+        ),
+        (
+            "import sys\nsys.exit('give --data')",
+            f"{BEFORE}: give --data",
+        ),
+    ],
+)
+def test_what_was_not_reached_is_said(text: str, said: str, tmp_path: Path) -> None:
+    assert ended(text, tmp_path) == said
+
+
+def test_what_is_refused_is_not_blamed_for_a_file_that_is_not_used(tmp_path: Path) -> None:
+    said = ended("open('log.txt', 'w')", tmp_path, audit="deny")
+    assert said.endswith(
+        f"PermissionError: dlcheck measure: open {tmp_path / 'log.txt'} is refused (--audit deny) (few.py:1); "
+        "loaders.py was not run until then"
+    )
+    assert "not run until then" not in ended("import loaders; open('log.txt', 'w')", tmp_path, audit="deny")
+
+
+def test_a_torch_that_cannot_be_watched_is_said_to_be_none(tmp_path: Path) -> None:
+    folder = tmp_path / "torch" / "utils" / "data"
+    folder.mkdir(parents=True)
+    for package in (folder, *folder.parents[:2]):
+        (package / "__init__.py").touch()
+    (folder / "dataloader.py").write_text("Loader = list\n")
+    said = ended("import torch.utils.data.dataloader as data\nfor _ in data.Loader('abc'): pass", tmp_path)
+    assert said.startswith(
+        "the program came to its end, and nothing was seen of its loaders; "
+        "dlcheck could not watch torch.utils.data.dataloader: AttributeError: "
+    )
+
+
 @pytest.mark.skipif(not POSIX, reason="a shell of Unix")
 def test_commands_that_are_no_python(tmp_path: Path) -> None:
     failing = program.run("sh -c 'echo broken; exit 3'", {"mode": "watch"}, cwd=tmp_path, env=environment())
@@ -481,7 +509,7 @@ def started(file: Path) -> list[int]:
 
 @pytest.mark.skipif(not POSIX, reason="sessions")
 def test_time_limit_ends_all_that_was_started(tmp_path: Path) -> None:
-    outcome = code(CHILDREN, tmp_path, limit_s=3, PIDS=str(tmp_path / "pids"))
+    outcome = code(CHILDREN, tmp_path, audit="keep", limit_s=3, PIDS=str(tmp_path / "pids"))
 
     assert outcome.sentence == "the program was ended after 3 s, before it iterated the loader"
     assert len(started(tmp_path / "pids")) == 4
@@ -502,7 +530,7 @@ def test_interrupt_ends_all_that_was_started(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         program.run(
             [sys.executable, str(tmp_path / "few.py")],
-            {"mode": "watch"},
+            {"mode": "watch", "audit": "keep"},
             cwd=tmp_path,
             env=environment(PIDS=str(tmp_path / "pids")),
             on_event=interrupted,

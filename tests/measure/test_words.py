@@ -28,7 +28,7 @@ EPOCHS = effect(0.351, 0.275, (0.75, 0.81), (0.064, 0.089))
         ({}, "confirmed, saves 76 ms per epoch [64, 89] (epoch 351 -> 275 ms), synthetic workload"),
         (
             {"saves": {"per_run_s": 6.84}},
-            "confirmed, saves 76 ms per epoch [64, 89] (epoch 351 -> 275 ms; 6.8 s in a run), synthetic workload",
+            "confirmed, saves 76 ms per epoch [64, 89] (epoch 351 -> 275 ms; 6.8 s in 90 epochs), synthetic workload",
         ),
         (
             {"metric": STEP, "effect": effect(0.0421, 0.025, (0.57, 0.63), (0.015, 0.018)), "evidence": "in-vivo"},

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dlcheck.facts import forms
 from dlcheck.model import calling
@@ -50,6 +50,8 @@ class Change(NamedTuple):
     name: str  # of the class
     attributes: tuple[str, ...]
     constant: bool = False  # each round sets the same value again, before anything else
+    method: str = ""  # that is called; where there is none, an attribute is set
+    arguments: tuple[tuple[str, Any], ...] = ()  # of the call: their keywords, and those that are constants
 
 
 def changes(loader: Loader) -> list[Change]:
@@ -175,9 +177,18 @@ def _of_call(project: Project, site: Site, carried: list[Carried]) -> Iterator[C
                 if changed or _sets_attributes(value.scope):
                     read = tuple(sorted(name for name in changed if reads(project, one, name)))
                     constant = _is_unconditional(site.link) and _sets_constants(call, value.scope, changed)
-                    yield Change(module, call.at, site.link, module.line(call.at), one.name, read, constant)
+                    text, given = module.line(call.at), tuple(_given(call))
+                    yield Change(module, call.at, site.link, text, one.name, read, constant, func.name, given)
     if not known and last_name(func.value) == "dataset" and dotted(func.value) and func.name.startswith("set_"):
         yield Change(module, call.at, site.link, module.line(call.at), "", ())
+
+
+def _given(call: forms.Expr) -> Iterator[tuple[str, Any]]:
+    assert isinstance(call, forms.Call)
+    for arg in call.args:
+        value = arg.value.value if isinstance(arg.value, forms.Const) else None
+        if not arg.star:
+            yield arg.name or "", value if isinstance(value, (bool, int, float, str)) else None
 
 
 def _is_unconditional(link: Link) -> bool:

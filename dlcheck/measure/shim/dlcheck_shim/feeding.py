@@ -11,10 +11,12 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
+from . import gauges
 from .batches import compared, described, versions
 from .loaders import length
+from .worker import told
 
 if TYPE_CHECKING:
     from .loaders import Iterate, Watched
@@ -29,14 +31,7 @@ class Breaks(Exception):
 
     def __init__(self, arm: str, stage: str, error: BaseException) -> None:
         super().__init__(stage)
-        text = str(error).strip()
-        # Of what a worker process raised, torch hands on the whole traceback: the last line says it.
-        self.told = {
-            "arm": arm,
-            "stage": stage,
-            "type": type(error).__name__,
-            "message": text.splitlines()[-1][:500] if text else "",
-        }
+        self.told = {"arm": arm, "stage": stage, **told(error)}
 
 
 class Live:
@@ -174,10 +169,11 @@ def depth(loader: Any, options: Mapping[str, Any] | None = None) -> int:
 
 
 class Clock:
-    """Seconds and batches of one segment, without what lies between the program's epochs."""
+    """Seconds and batches of one segment, without what lies between the program's epochs; its gauge counts with it."""
 
-    def __init__(self, across: bool) -> None:
+    def __init__(self, across: bool, gauge: gauges.Gauge) -> None:
         self._across = across
+        self._gauge = gauge
         self.begin(0)
 
     def begin(self, skip: int) -> None:
@@ -198,6 +194,7 @@ class Clock:
             return True
         if self._since is None and not self.skip:
             self._since = at
+            self._gauge.begin()
         return False
 
     def given(self, asked: float, at: float) -> None:
@@ -226,6 +223,7 @@ class Clock:
     def _hold(self, at: float) -> None:
         if self._since is not None:
             self.elapsed += at - self._since
+            self._gauge.hold()
             self._since = None
 
 
@@ -288,7 +286,8 @@ class Feeder:
         self._order = order + order[::-1]
         self._turn = 0
         self.on = self._arms[0]
-        self._clock = Clock(self._across)
+        self._gauge = self._wanted_gauge()
+        self._clock = Clock(self._across, self._gauge)
         self._started = now()
         self._first: dict[str, dict[str, Any]] = {}  # what the first batch of each arm looks like
         self._last: Epoch | None = None
@@ -296,6 +295,12 @@ class Feeder:
         self.batches = self.segments = self._short = 0
         self._warm: set[str] = set()
         self._wait = self._first_s = self._began = self._asked = 0.0
+
+    def _wanted_gauge(self) -> gauges.Gauge:
+        try:
+            return gauges.of(self.session)
+        except gauges.Unreadable as why:
+            self.unfit(str(why))
 
     def _arm(self, name: str, config: Mapping[str, Any]) -> Live | Other | Replay:
         if config.get("replay"):
@@ -360,6 +365,7 @@ class Feeder:
         if isinstance(self.on, Live):
             for replay in self._replays:
                 replay.see(batch)
+        self._gauge.given()
         return batch
 
     def _end(self, feed: Feed, asked: float) -> None:
@@ -409,6 +415,10 @@ class Feeder:
 
     def _finish_segment(self, feed: Feed) -> None:
         clock = self._clock
+        try:
+            shown = self._gauge.told(clock.timed)
+        except gauges.Unreadable as why:
+            self.unfit(str(why))
         self.segments += 1
         self.tell(
             segment={
@@ -419,6 +429,7 @@ class Feeder:
                 "wait": clock.wait / clock.elapsed if clock.elapsed else 0.0,
                 "batches": clock.timed,
                 "skipped": clock.skipped,
+                **shown,
             }
         )
         self._past_limits()
@@ -491,7 +502,7 @@ class Feeder:
         if stop.get("seconds") and now() - self._started >= stop["seconds"]:
             self.session.leave("seconds")
 
-    def unfit(self, why: str) -> None:
+    def unfit(self, why: str) -> NoReturn:
         self.tell(unfit={"why": why})
         self.session.leave("unfit")
 

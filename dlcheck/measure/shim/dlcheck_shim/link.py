@@ -7,7 +7,8 @@ import os
 import socket
 import sys
 import threading
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NoReturn
 
 from .spec import PROTOCOL
 
@@ -15,8 +16,9 @@ from .spec import PROTOCOL
 class Link:
     """One connection a process: a forked child that has something to say opens its own."""
 
-    def __init__(self, address: tuple[str, int], token: str) -> None:
+    def __init__(self, address: tuple[str, int], token: str, broken: Callable[[], NoReturn]) -> None:
         self.address = address
+        self._broken = broken  # what is done when nobody listens any more
         self.quiet = False  # the ranks whose times nobody wants: all but the first
         self._token = token
         self._socket: socket.socket | None = None
@@ -45,7 +47,7 @@ class Link:
         try:
             self._write(message)
         except OSError:
-            os._exit(1)  # nobody listens any more, and a program that is fed by us is not to train on by itself
+            self._broken()
 
     def receive(self) -> dict[str, Any] | None:
         """The parent's next message; None when it has hung up."""
@@ -113,3 +115,12 @@ def rank() -> int:
         if value.isdigit():
             return int(value)
     return 0
+
+
+def world() -> int:
+    """How many train together: as they have said, or as whoever started them has."""
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is not None and distributed.is_available() and distributed.is_initialized():
+        return int(distributed.get_world_size())
+    size = os.environ.get("WORLD_SIZE", "") if "RANK" in os.environ else ""
+    return int(size) if size.isdigit() else 1

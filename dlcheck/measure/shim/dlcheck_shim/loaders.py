@@ -11,7 +11,7 @@ from functools import wraps
 from types import FrameType, ModuleType
 from typing import TYPE_CHECKING, Any
 
-from .link import rank
+from .link import rank, world
 
 if TYPE_CHECKING:
     from .feeding import Feeder
@@ -141,7 +141,8 @@ class Watched:
             if frame is None:
                 break
             file = self._file(frame)
-            if wanted is not None and wanted.holds(file, frame.f_lineno):
+            module = frame.f_globals.get("__name__")
+            if wanted is not None and (wanted.holds(file, frame.f_lineno) or wanted.is_module(module)):
                 info.flagged = wanted.dataset in (None, type(loader.dataset).__name__)
                 site = (file, frame.f_lineno)
                 break
@@ -256,10 +257,10 @@ class Watched:
 
     def _reach(self, info: Info, loader: Any) -> None:
         session = self.session
-        session.link.quiet = rank() != 0
+        session.hush()
         session.reached = True
         self._form = (type(loader.sampler), loader.batch_size)
-        session.tell(reached={**placed(info.site), "rank": rank(), **described(loader)})
+        session.tell(reached={**placed(info.site), "rank": rank(), "world": world(), **described(loader)})
         if session.spec.mode == "extract":
             from .extracting import become_worker
 

@@ -146,9 +146,31 @@ def _not_written(session: Session, name: str, save: Callable[..., Any]) -> Calla
     @wraps(save)
     def counted(tensors: Any, filename: Any, *rest: Any, **options: Any) -> Any:
         if session.aside or not session.link.ours or not session.reached:
+            if _is_path(filename):
+                session.guard.opens(filename, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
             return save(tensors, filename, *rest, **options)
         session.saves += 1
         session.tell(save={"function": f"safetensors.{name}", "path": str(filename)})
         return None
 
     return counted
+
+
+MAPPED = 64 << 20  # bytes: larger files are mapped privately rather than copied
+WRITABLE = ("r+", "readwrite")
+
+
+def patch_memmap(session: Session, module: ModuleType) -> None:
+    """`numpy.memmap` opens for writing by itself: large files are mapped so that what is written there goes nowhere."""
+    memmap: Any = module.memmap
+    create, deny = memmap.__new__, session.spec.audit == "deny"
+
+    @wraps(create)
+    def mapped(
+        kind: Any, filename: Any, dtype: Any = module.uint8, mode: str = "r+", *rest: Any, **options: Any
+    ) -> Any:
+        if mode in WRITABLE and _is_path(filename) and session.guard.holds(filename, 0 if deny else MAPPED):
+            mode = "c"
+        return create(kind, filename, dtype, mode, *rest, **options)
+
+    memmap.__new__ = staticmethod(mapped)

@@ -12,10 +12,11 @@ from contextlib import contextmanager, suppress
 from types import ModuleType
 from typing import Any, NoReturn
 
-from . import audit
+from . import audit, foreign
 from . import spec as specs
 from .hooks import Hook
 from .link import Link, rank
+from .worker import frames, told
 
 _current: list[Session] = []
 
@@ -27,7 +28,7 @@ class Session:
         self.spec = spec
         self.started = time.perf_counter()
         self.folder = os.getcwd()  # file names of code that was compiled with relative ones start here
-        self.link = Link(spec.address, spec.token)
+        self.link = Link(spec.address, spec.token, self._nobody_listens)
         self.hook = Hook(self.failed)
         self.guard = audit.Guard(self)
         self.left = False
@@ -79,10 +80,14 @@ class Session:
             return
         with self.muting():
             self.link.open()
-        self.link.quiet = rank() != 0
+        self.hush()
         if not self._adopted:
             self._adopted = True
             self.guard.watch()
+
+    def hush(self) -> None:
+        """Say nothing in the ranks that nobody asks."""
+        self.link.quiet = rank() != 0 and not self.spec.every_rank
 
     # -- what is said
 
@@ -92,9 +97,19 @@ class Session:
                 self.link.send(message)
 
     def failed(self, what: str, error: BaseException) -> None:
-        self.tell(trouble={"what": what, "type": type(error).__name__, "message": str(error)[:500]})
+        self.tell(trouble={"what": what, **told(error)})
+
+    def raised(self, error: BaseException) -> None:
+        """The program ends with an error."""
+        self.tell(raised={**told(error), "frames": frames(error)})
 
     # -- the end
+
+    def _nobody_listens(self) -> NoReturn:
+        """A program that is fed by us is not to train on by itself; when it ended is kept for who undoes it."""
+        with self.muting():
+            self.guard.keeper.ends()
+        os._exit(1)
 
     def summary(self) -> dict[str, Any]:
         found: dict[str, Any] = {
@@ -104,6 +119,8 @@ class Session:
             "denied": self.guard.denied,
             "unseen": [name for name in UNSEEN if name in sys.modules],
         }
+        if self.guard.on and self.spec.site is not None:
+            found["came_by"] = self.guard.came_by
         loaders = self.watched
         if loaders is not None:
             found["loaders"] = loaders.described()
@@ -116,6 +133,12 @@ class Session:
         if self.link.ours and not self.left:
             self.left = True
             self.tell(ended=self.summary())
+
+    def refuse(self, why: str) -> NoReturn:
+        """The program must not go on: it is ended, or has to do with an error where it is not ours to end."""
+        if self.link.ours and not self.link.quiet:
+            self.leave(why, 1)
+        raise PermissionError(f"dlcheck measure: {why}")
 
     def leave(self, why: str, status: int = 0) -> NoReturn:
         """End the program here: no `finally:`, no atexit, nothing that saves on its way out."""
@@ -147,10 +170,10 @@ def start(role: str) -> None:
             # A process that outlived its measurement must not train, and save, as if it were none.
             sys.stderr.write("dlcheck: nobody measures this program any more: it is ended\n")
             os._exit(3)
-        session.link.quiet = rank() != 0
+        session.hush()
         atexit.register(session.ended)
         session.guard.watch()
-    elif spec.audit == "deny":
+    else:
         session.guard.watch()
     if role == "program" and spec.start_method:
         import multiprocessing
@@ -159,7 +182,10 @@ def start(role: str) -> None:
         multiprocessing.context._default_context._default_context = multiprocessing.get_context(spec.start_method)  # type: ignore[attr-defined]
     _current.append(session)
     session.hook.after("torch.serialization", lambda module: _saving(session, module))
+    if spec.audit != "off":
+        foreign.watch(session)
     session.hook.after("safetensors.torch", lambda module: _safetensors(session, module))
+    session.hook.after("numpy", lambda module: _arrays(session, module))
     session.hook.after("torch.utils.data.dataloader", lambda module: _loaders(session, module))
 
 
@@ -175,11 +201,17 @@ def _safetensors(session: Session, module: ModuleType) -> None:
     saving.patch_safetensors(session, module)
 
 
+def _arrays(session: Session, module: ModuleType) -> None:
+    from . import saving
+
+    saving.patch_memmap(session, module)
+
+
 def _loaders(session: Session, module: ModuleType) -> None:
     from . import loaders, tensors
 
     torch = sys.modules["torch"]
     session.tell(torch={"version": str(getattr(torch, "__version__", "?"))})
     session.watched = loaders.Watched(session, module)
-    if session.spec.patches or session.spec.count:
+    if tensors.are_wanted(session.spec):
         session.watched.tensors = tensors.Patched(session, torch)

@@ -10,14 +10,21 @@ from functools import wraps
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from .spec import Site
+from .spec import Site, Spec
 
 if TYPE_CHECKING:
     from .session import Session
 
 COPIES = ("to", "cuda")
 WAITS = ("item", "tolist", "cpu", "numpy", "__float__")
+SUMS = ("__add__", "__radd__", "__iadd__")
+KINDS = ("non_blocking", "stale_item", "detached")
 FRAMES = 6
+
+
+def are_wanted(spec: Spec) -> bool:
+    """Whether anything is to be counted, or changed, that tensors do."""
+    return spec.count or any(patch["kind"] in KINDS for patch in spec.patches)
 
 
 class Patched:
@@ -28,16 +35,21 @@ class Patched:
         self.counts: dict[str, dict[str, int]] = {}
         self._session = session
         self._device = torch.device
+        self._tensor = torch.Tensor
         self._torch = os.path.dirname(torch.__file__) + os.sep
         self._main = threading.main_thread()
-        self._non_blocking = [(p.get("arm", "B"), Site(p)) for p in session.spec.patches if p["kind"] == "non_blocking"]
-        self._stale = [(p.get("arm", "B"), Site(p)) for p in session.spec.patches if p["kind"] == "stale_item"]
+        self._non_blocking, self._stale, self._detached = (
+            [(patch.get("arm", "B"), Site(patch)) for patch in session.spec.patches if patch["kind"] == kind]
+            for kind in KINDS
+        )
         self._values: dict[int, Any] = {}
         self._files: dict[str, str] = {}
         for name in COPIES:
             self._replace(torch.Tensor, name, self._copying)
         for name in WAITS:
             self._replace(torch.Tensor, name, self._waiting)
+        for name in SUMS if self._detached else ():
+            self._replace(torch.Tensor, name, self._adding)
 
     def _replace(self, cls: Any, name: str, around: Callable[..., Any]) -> None:
         method = getattr(cls, name)
@@ -81,13 +93,21 @@ class Patched:
                 return value
         return method(tensor, *args, **options)
 
-    def _at(self, patches: list[tuple[str, Site]], frame: FrameType | None, any_arm: bool = False) -> Any:
+    def _adding(self, name: str, method: Any, frame: FrameType, tensor: Any, args: Any, options: Any) -> Any:
+        # Which of the two is the total the line does not say; neither's graph is asked for.
+        if self._at(self._detached, frame, frames=1) is not None:
+            tensor, *args = (one.detach() if isinstance(one, self._tensor) else one for one in (tensor, *args))
+        return method(tensor, *args, **options)
+
+    def _at(
+        self, patches: list[tuple[str, Site]], frame: FrameType | None, any_arm: bool = False, frames: int = FRAMES
+    ) -> Any:
         """The patch whose line is being executed: by the caller, or through a library's helper."""
         for number, (arm, site) in enumerate(patches):
             if arm != self.on and not any_arm:
                 continue
             caller = frame
-            for _ in range(FRAMES):
+            for _ in range(frames):
                 if caller is None:
                     break
                 if site.holds(self._file(caller), caller.f_lineno):

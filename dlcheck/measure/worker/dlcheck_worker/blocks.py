@@ -15,11 +15,14 @@ from typing import Any
 
 import torch
 
-from . import memory
+from . import memory, training
+from .facts import bytes_of
 
 now = time.perf_counter
 GROWTH = 0.02  # of the size: less from one quarter of an epoch to the next, and it has stopped growing
 QUARTERS = 8
+LONG_QUARTER = 256  # batches: of an epoch that is longer, a part must do
+KEPT_ENOUGH = 256 << 20  # bytes of kept batches: what they grow by is plain then
 IN_FLIGHT_S = 20.0  # workers that have not filled their queues by then are slower than any trainer
 
 
@@ -101,6 +104,7 @@ class Arm:
 
     def __init__(self, source: Any, config: dict[str, Any]) -> None:
         self.source = source
+        self.config = config
         self.options = dict(config.get("loader", {}))
         self.dataset = config.get("dataset")
         self.batches = config.get("batches")
@@ -243,19 +247,20 @@ def added_memory(arm: Arm) -> dict[str, Any]:
     if before is None:
         raise OSError("this system does not tell how much memory a process shares")
     total = len(loader)
-    quarter = max(1, total // 4, loader.num_workers)
+    quarter = min(LONG_QUARTER, max(1, total // 4, loader.num_workers))
     limited(loader, quarter * QUARTERS, again=True)
     points: list[list[int]] = [[0, before]]
     spec = None
-    kept = []
+    kept: list[Any] = []
     for number, batch in enumerate(loader, 1):
         if spec is None:
             spec = spec_of(batch)
         if arm.keep:
             kept.append(batch)
-        if number == 1 or number % quarter == 0:
+        full = len(kept) * bytes_of(batch) > KEPT_ENOUGH
+        if number == 1 or number % quarter == 0 or full:
             points.append([number, memory.pss_of_tree() or 0])
-            if number > quarter and points[-1][1] < points[-2][1] * (1 + GROWTH):
+            if full or number > quarter and points[-1][1] < points[-2][1] * (1 + GROWTH):
                 break  # the loader is not used again: its workers end with it
     return {"t": max(size for _, size in points) - before, "points": points, "n": points[-1][0], "spec": spec}
 
@@ -287,4 +292,5 @@ BLOCKS: dict[str, Callable[[Arm], dict[str, Any]]] = {
     "one-iterator": one_iterator,
     "memory": added_memory,
     "in-flight": in_flight,
+    **training.BLOCKS,
 }

@@ -31,8 +31,9 @@ def pieces_per_second(seconds: float = 0.05) -> float:
 
 
 class Shaped(Dataset[Any]):
-    """Samples of a shape that take ``cpu_s`` seconds of work and ``wait_s`` of waiting each.
+    """Samples of a shape that take ``cpu_s`` seconds of work and ``wait_s`` of waiting each, and a label.
 
+    ``arrays`` gives several of them: ``{"shape": [3, 224, 224], "dtype": "float32"}`` each.
     ``jitter`` is the standard deviation of the logarithm of the work.
     """
 
@@ -44,10 +45,11 @@ class Shaped(Dataset[Any]):
         cpu_s: float = 0.0,
         wait_s: float = 0.0,
         jitter: float = 0.0,
+        arrays: list[dict[str, Any]] | None = None,
     ) -> None:
         self.size = size
-        self.shape = tuple(shape)
-        self.dtype = getattr(torch, dtype)
+        known = arrays or [{"shape": shape, "dtype": dtype}]
+        self.arrays = [(tuple(one["shape"]), getattr(torch, one["dtype"])) for one in known]
         self.work = cpu_s * pieces_per_second() if cpu_s else 0.0
         self.wait_s = wait_s
         self.jitter = jitter
@@ -65,7 +67,8 @@ class Shaped(Dataset[Any]):
             hashlib.sha256(_PIECE).digest()
         if self.wait_s:
             time.sleep(self.wait_s)
-        return torch.full(self.shape, index % 251, dtype=self.dtype), index % 10
+        # All zeros would not be told apart; 100 is in the range of every type.
+        return (*(torch.full(shape, index % 100, dtype=dtype) for shape, dtype in self.arrays), index % 10)
 
 
 class ShapedStream(IterableDataset[Any]):
@@ -269,6 +272,28 @@ class FrameRows(Dataset[Any]):
         return [row[name] for name in "abcd"]
 
 
+class ColumnItems(Dataset[Any]):
+    """Items of a Hugging Face dataset of two columns: out of each column, or out of the row."""
+
+    def __init__(self, size: int = 256, width: int = 16, by_row: bool = False) -> None:
+        from datasets import Dataset as Table  # type: ignore[import-not-found, unused-ignore]
+
+        rows = [[float(index)] * width for index in range(size)]
+        self.table = Table.from_dict({"state": rows, "action": rows})
+        self.by_row = by_row
+
+    def __len__(self) -> int:
+        return len(self.table)
+
+    def __getitem__(self, index: int) -> Any:
+        if self.by_row:
+            row = self.table[index]
+            state, action = row["state"], row["action"]
+        else:
+            state, action = self.table["state"][index], self.table["action"][index]
+        return torch.tensor(state), torch.tensor(action)
+
+
 class Crops(Dataset[Any]):
     """A crop of 64 x 64 of a picture of 500 x 375: taken of the tensor, or of the picture before it is one."""
 
@@ -295,6 +320,8 @@ KINDS: dict[str, Any] = {
     "listed-once": functools.partial(Listed, again=False),
     "frame-rows": FrameRows,
     "frame-columns": functools.partial(FrameRows, by_row=False),
+    "column-first": ColumnItems,
+    "row-first": functools.partial(ColumnItems, by_row=True),
     "late-crops": Crops,
     "early-crops": functools.partial(Crops, late=False),
     "shaped": Shaped,

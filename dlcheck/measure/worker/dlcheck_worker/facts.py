@@ -7,20 +7,30 @@ from statistics import mean, pstdev
 from typing import Any
 
 import torch
+from torch.utils.data import IterableDataset
+
+from . import residency
 
 SAMPLES = 64
 
 
 def of(source: Any, seconds: float) -> dict[str, Any]:
-    """The loader's options, and of up to 64 samples: seconds of CPU and of waiting, their variation, their bytes."""
+    """The loader's options, and of up to 64 samples: seconds of CPU and of waiting, their variation, their bytes.
+
+    ``page_cache`` says how much of the files that they were read from was in memory beforehand.
+    """
     facts: dict[str, Any] = {"options": source.options()}
     dataset = source.dataset
     try:
         facts["size"] = len(dataset)
     except Exception:  # noqa: BLE001 -- a stream has no length
         facts["size"] = None
-    if hasattr(dataset, "__getitem__") and facts["size"]:
-        facts.update(_cost(dataset, facts["size"], seconds))
+    # A stream has a `__getitem__` as well: that of its base class, which raises.
+    if hasattr(dataset, "__getitem__") and facts["size"] and not isinstance(dataset, IterableDataset):
+        with residency.watched() as watch:
+            facts.update(_cost(dataset, facts["size"], seconds))
+        if watch.resident:
+            facts["page_cache"] = {"files": len(watch.resident), "resident": mean(watch.resident.values())}
     return facts
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from .copies import Bandwidth, Making, SmallCopies
+from .detours import Casts, Clocks, Constants
 from .device import backend_of
 from .experiment import Experiment
 from .loading import Loading
@@ -22,6 +23,9 @@ EXPERIMENTS: dict[str, type[Experiment]] = {
     "empty-cache": Releases,
     "small-copies": SmallCopies,
     "making": Making,
+    "constants": Constants,
+    "casts": Casts,
+    "clocks": Clocks,
 }
 
 

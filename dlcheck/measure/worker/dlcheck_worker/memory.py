@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
+from typing import Any
+
+PROBE = 8 << 20  # bytes that must be seen when a tensor takes them
 
 
 def pss_of_tree(pid: int | None = None) -> int | None:
@@ -60,3 +64,36 @@ def shared_memory_used() -> int:
     """Bytes taken of /dev/shm, in which workers hand batches over; raises OSError where there is none."""
     found = os.statvfs("/dev/shm")
     return (found.f_blocks - found.f_bfree) * found.f_frsize
+
+
+class Usage(ctypes.Structure):
+    """As ``mallinfo2`` of the C library fills it in."""
+
+    _fields_ = [
+        (name, ctypes.c_size_t)
+        for name in (
+            "arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks", "keepcost",
+        )
+    ]  # fmt: skip
+
+
+class Allocated:
+    """Bytes that this process has asked for and not given back; raises OSError where nobody counts them.
+
+    What the system counts would not do: a process keeps what it has freed, and later steps would seem to need nothing.
+    """
+
+    def __init__(self, torch: Any) -> None:
+        try:
+            self._ask: Any = ctypes.CDLL(None).mallinfo2
+        except (AttributeError, OSError, TypeError):
+            raise OSError("the C library does not tell how much memory is in use") from None
+        self._ask.restype = Usage
+        before = self.read()
+        held = torch.empty(PROBE, dtype=torch.uint8, device="cpu")
+        if self.read() - before < held.numel():
+            raise OSError("memory is not taken from the C library here: nobody tells how much is in use")
+
+    def read(self) -> int:
+        usage = self._ask()
+        return int(usage.uordblks + usage.hblkhd)

@@ -14,6 +14,8 @@ import time
 from collections.abc import Callable
 from typing import Any, TextIO
 
+from .errors import told
+
 PROTOCOL = 1
 
 
@@ -35,10 +37,7 @@ class Lines:
 
 def failure(stage: str, error: BaseException) -> dict[str, Any]:
     """An error as the parent is told of it."""
-    text = str(error).strip()
-    # Of what a worker process raised, torch hands on the whole traceback: the last line says it.
-    said = text.splitlines()[-1] if text else ""
-    return {"error": {"stage": stage, "type": type(error).__name__, "message": said[:500]}}
+    return {"error": {"stage": stage, **told(error)}}
 
 
 def ready(evidence: str, started: float) -> dict[str, Any]:
@@ -55,6 +54,7 @@ def ready(evidence: str, started: float) -> dict[str, Any]:
         "torch": torch.__version__,
         "threads": torch.get_num_threads(),
         "cuda": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
+        "mps": torch.backends.mps.is_available(),
         "start_method": multiprocessing.get_context().get_start_method(),
         "setup_s": time.perf_counter() - started,
     }
@@ -62,7 +62,8 @@ def ready(evidence: str, started: float) -> dict[str, Any]:
 
 def serve(channel: Any, source: Any, started: float | None = None) -> None:
     """Answer requests about a source of loaders until there are no more."""
-    channel.send(ready(source.evidence, time.perf_counter() if started is None else started))
+    begun = ready(source.evidence, time.perf_counter() if started is None else started)
+    channel.send({**begun, "facts": source.facts()} if hasattr(source, "block") else begun)
     session = Session(source)
     while True:
         request = channel.receive()

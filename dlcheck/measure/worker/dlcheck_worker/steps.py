@@ -67,20 +67,12 @@ def launch_s(rig: Rig, count: int = 200) -> float:
     return best
 
 
-class Syncs(Experiment):
-    """Seconds of a step of ``kernels`` small kernels whose loss the host looks at, or does not.
+class Kernels(Experiment):
+    """A step of ``kernels`` small kernels, whose loss is a whole number known beforehand and summed on the device.
 
     ``compute_of_launch`` is how long a kernel runs against how long its launch takes; ``host_s`` is what the host
-    does besides, or ``host_of_step`` times the longer of work and launches.  The loss of each step is a whole
-    number known beforehand, summed on the device in all arms, and by the host where it looks.
+    does besides, or ``host_of_step`` times the longer of work and launches.
     """
-
-    arm_type = SyncArm
-    default_arms: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "every": {"sync": "item", "every": 1},
-        "interval": {"sync": "item", "every": 25},
-        "never": {"sync": "none", "every": 0},
-    }
 
     def __init__(self, config: Any, rig: Rig) -> None:
         super().__init__(config, rig)
@@ -125,8 +117,40 @@ class Syncs(Experiment):
             best = min(best, now() - start)
         return best
 
-    def expected_s(self, arm: SyncArm) -> float:
+    def expected_s(self, arm: Any) -> float:
         return max(self.host_s + self.launch_s, self.compute_s)
+
+    def prepare(self, arm: Any, steps: int) -> None:
+        self.values.zero_()
+
+    def sum_of(self, steps: int) -> float:
+        """Of the losses of so many steps."""
+        return float(self.kernels * steps * (steps + 1) // 2)
+
+    def facts(self) -> dict[str, Any]:
+        return {
+            **super().facts(),
+            "kernels": self.kernels,
+            "numbers": self.values.numel(),
+            "terms": {
+                "host": self.host_s,
+                "launch": self.launch_s,
+                "compute": self.compute_s,
+                "kernel": self.kernel_s,
+                "sync": self.sync_s,
+            },
+        }
+
+
+class Syncs(Kernels):
+    """Seconds of a step whose loss the host looks at, and adds up, or does not."""
+
+    arm_type = SyncArm
+    default_arms: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "every": {"sync": "item", "every": 1},
+        "interval": {"sync": "item", "every": 25},
+        "never": {"sync": "none", "every": 0},
+    }
 
     def steps(self, arm: SyncArm) -> int:
         """The same number for all arms, a multiple of their intervals: each block ends with a look where it has any."""
@@ -134,7 +158,7 @@ class Syncs(Experiment):
         return -(-super().steps(arm) // interval) * interval
 
     def prepare(self, arm: SyncArm, steps: int) -> None:
-        self.values.zero_()
+        super().prepare(arm, steps)
         self._looked = 0.0
 
     def timed(self, arm: SyncArm, steps: int) -> dict[str, Any]:
@@ -167,7 +191,7 @@ class Syncs(Experiment):
 
     def check(self, arm: SyncArm, steps: int) -> dict[str, Any]:
         seen = self.rig.compute.seen()
-        expected = float(self.kernels * steps * (steps + 1) // 2)
+        expected = self.sum_of(steps)
         every = arm.every if arm.sync in ("item", "cpu") else 0
         looks = range(every, steps + 1, every) if every else ()
         told = float(sum(self.kernels * step for step in looks))
@@ -175,20 +199,6 @@ class Syncs(Experiment):
             "ok": agrees(seen, expected) and agrees(self._looked, told),
             "sum": seen,
             "expected": expected,
-        }
-
-    def facts(self) -> dict[str, Any]:
-        return {
-            **super().facts(),
-            "kernels": self.kernels,
-            "numbers": self.values.numel(),
-            "terms": {
-                "host": self.host_s,
-                "launch": self.launch_s,
-                "compute": self.compute_s,
-                "kernel": self.kernel_s,
-                "sync": self.sync_s,
-            },
         }
 
 
