@@ -27,7 +27,7 @@ facts(Script, scripts)
 
 @rule("DLC601")
 def missing_main_guard(script: Script) -> Iterator[Finding]:
-    if script.project.imports_of(script.module) & {"fastai"}:
+    if script.module.libraries & {"fastai"}:
         return
     for run in script.runs:
         loader = script.project.loader_of(run.use.ref)

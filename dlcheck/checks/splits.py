@@ -193,9 +193,7 @@ def _at_most(sizes: list[OptionAlt]) -> str:
 def _needs_equal_batches(loader: Loader) -> bool:
     """Whether the program compiles for one shape of batch."""
     near = {loader.module, *(loop.module for loop in loader.loops)}
-    return any(
-        {"torch_xla", "tensorrt", "torch_tensorrt", "poptorch"} & loader.project.imports_of(module) for module in near
-    )
+    return any({"torch_xla", "tensorrt", "torch_tensorrt", "poptorch"} & module.libraries for module in near)
 
 
 @rule("DLC416")

@@ -371,7 +371,7 @@ def _limits_opencv(loader: Loader, call: WorkerCall) -> bool:
     project.mention("setNumThreads")
     project.mention("OPENCV_FOR_THREADS_NUM")
     program = project.neighbours(loader.module) | project.neighbours(call.site.module)
-    if any(project.imports_of(module) & _LIMITING for module in program):
+    if any(module.libraries & _LIMITING for module in program):
         return True
     return any(
         word in module.source.text

@@ -30,6 +30,7 @@ KEPT = "kept-"
 PRIVATE = "dlcheck-"
 SLACK_NS = 2_000_000_000  # between the clock of a machine and that of its files
 SHOWN = 5
+A_DAY = 86_400
 
 
 @dataclass(frozen=True)
@@ -155,5 +156,8 @@ def _sweep() -> None:
     """Delete what workers of ours have had in the folder for passing files, where whoever started them is dead."""
     for folder in Path(tempfile.gettempdir()).glob(f"{PRIVATE}worker-*"):
         pid = folder.name.split("-")[2]
-        if pid.isdigit() and not psutil.pid_exists(int(pid)) and _is_ours(folder, Path()):
-            shutil.rmtree(folder, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            # Another container may share the folder, and not the numbers of processes.
+            old = time.time() - folder.stat().st_mtime > A_DAY
+            if old and pid.isdigit() and not psutil.pid_exists(int(pid)) and _is_ours(folder, Path()):
+                shutil.rmtree(folder, ignore_errors=True)

@@ -135,7 +135,7 @@ class Program:
         self._shell = shell
         self._spec = dict(spec)
         self._root = leftovers.root_of(self.cwd)
-        trees = [] if self._spec.get("audit") == "keep" else [os.path.realpath(self.cwd), self._root]
+        trees = undoing.trees(self.cwd, self._root) if self._spec.get("audit") != "keep" else []
         self._scope = undoing.Scope(trees, undoing.caches(self._env))
         self._said: queue.Queue[tuple[Connection, Event]] = queue.Queue()
         self._readers: list[threading.Thread] = []

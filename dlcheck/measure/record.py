@@ -165,6 +165,6 @@ class Record:
     memory: Sequence[MemoryPoint] = ()
     machine: Mapping[str, Any] = field(default_factory=dict)
     software: Mapping[str, Any] = field(default_factory=dict)
-    side_effects: Mapping[str, Any] | None = None  # in-vivo and extract: writes, denied, saves_stopped, stopped
+    side_effects: Mapping[str, Any] | None = None  # in-vivo and extract: restored, removed, created, ...
     cost: Mapping[str, float] = field(default_factory=dict)  # wall_s, setup_s, budget_s
     rerun: str = ""

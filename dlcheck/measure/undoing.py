@@ -51,6 +51,13 @@ class Scope:
         return CACHES.isdisjoint(os.path.relpath(path, min(below, key=len)).split(os.sep))
 
 
+def trees(*folders: str) -> list[str]:
+    """Folders below which what is new is removed: not where the user's home is, in which all programs leave things."""
+    home = os.path.realpath(os.path.expanduser("~"))
+    real = dict.fromkeys(map(os.path.realpath, folders))
+    return [folder for folder in real if folder != home and not _is_below(home, folder)]
+
+
 def caches(environment: Mapping[str, str]) -> list[str]:
     """Folders that libraries keep for later, wherever they lie."""
     named = (os.path.realpath(environment[name]) for name in CACHE_VARIABLES if environment.get(name))

@@ -110,7 +110,7 @@ def _hook_of(project: Project, scope: Scope) -> str:
         framework = library.framework_of(path)
         if framework and (path.rpartition(".")[2] in library.LIGHTNING_CLASSES or scope.name in _HOOKS):
             return framework
-    if scope.name in _HOOKS and project.imports_of(scope.module) & {"pytorch_lightning", "lightning"}:
+    if scope.name in _HOOKS and scope.module.libraries & {"pytorch_lightning", "lightning"}:
         return "Lightning"
     return ""
 
@@ -126,7 +126,7 @@ def _handed_over(project: Project) -> Iterator[tuple[tuple[str, int], str, bool]
     """The loaders that are passed to a framework: the constructor, the framework, whether it trains on them."""
     ev = project.evaluator
     for module in project.loaded():
-        if not project.imports_of(module) & library.FRAMEWORKS.keys():
+        if not module.libraries & library.FRAMEWORKS.keys():
             continue
         for site in module.calls:
             call = site.expr

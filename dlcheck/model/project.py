@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from dlcheck.facts import Unreadable, extract, forms
@@ -133,7 +133,7 @@ class Project:
         self._methods: dict[tuple[Scope, str], Scope | None] = {}
         self.worker_codes: dict[tuple[Value, tuple[str, ...]], WorkerCode] = {}
         self.walked_objects: dict[tuple[Scope, tuple[str, ...]], set[Value]] = {}
-        self._answers: dict[str, tuple[int, object]] = {}  # with the number of modules that they rest on
+        self._answers: dict[Hashable, tuple[int, object]] = {}  # with the number of modules that they rest on
         self.evaluator = Evaluator(self)
         for source, facts in named:
             self._add(source.file, source, facts, named=True)
@@ -239,25 +239,12 @@ class Project:
         while folder != root and len(folder) > len(root) and len(above) < 12:
             folder = os.path.dirname(folder)
             above.append(folder)
-        yield from self._added_folders(importer)
+        yield from importer.added_folders
         # A script finds its neighbours first; a module of a package does not see them by plain names.
         in_package = self.workspace.exists(os.path.join(above[0], "__init__.py"))
         yield from reversed(above) if in_package else above
         for extra in ("src", "lib"):
             yield os.path.join(root, extra)
-
-    def _added_folders(self, importer: Module) -> Iterator[str]:
-        """The folders that a module puts on ``sys.path`` by their literal names."""
-        for site in importer.calls:
-            call = site.expr
-            if (
-                isinstance(call, forms.Call)
-                and dotted(call.func) in ("sys.path.append", "sys.path.insert")
-                and call.args
-            ):
-                value = call.args[-1].value
-                if isinstance(value, forms.Const) and isinstance(value.value, str):
-                    yield os.path.normpath(os.path.join(os.path.dirname(importer.source.file), value.value))
 
     def _file_in(self, folder: str, name: str) -> str | None:
         base = os.path.join(folder, *name.split(".")) if name else folder
@@ -326,16 +313,6 @@ class Project:
             if found is not None:
                 return found
         return None
-
-    def imports_of(self, module: Module) -> set[str]:
-        """Top-level names of the libraries that a module imports."""
-        names: set[str] = set()
-        for stmt, _ in module.imports:
-            if isinstance(stmt, forms.Import):
-                names.update(alias.name.partition(".")[0] for alias in stmt.aliases)
-            elif isinstance(stmt, forms.ImportFrom) and not stmt.level:
-                names.add(stmt.module.partition(".")[0])
-        return names
 
     # -- classes
 
@@ -429,7 +406,7 @@ class Project:
         """The calls in the loaded modules of whatever is called ``name`` there."""
         return self._calls.get(name, [])
 
-    def once(self, key: str, compute: Callable[[], Answer]) -> Answer:
+    def once(self, key: Hashable, compute: Callable[[], Answer]) -> Answer:
         """``compute()`` once for the modules that are loaded now; anew when others have been read since."""
         number = len(self.modules)
         known = self._answers.get(key)
@@ -602,12 +579,16 @@ class Project:
                 self.module_at(file)
         sites = self._options.get(name, [])
         folder = os.path.dirname(near.source.file)
-        imported = [site for site in sites if site.module in self.neighbours(near)]
+        neighbours = self.neighbours(near)
+        imported = [site for site in sites if site.module in neighbours]
         beside = [site for site in sites if site.module.source.file.startswith(folder + os.sep)]
         return imported or beside or sites
 
-    def neighbours(self, module: Module) -> set[Module]:
+    def neighbours(self, module: Module) -> frozenset[Module]:
         """The modules read so far that a module imports, and those that these import."""
+        return self.once(("neighbours", module), partial(self._find_neighbours, module))
+
+    def _find_neighbours(self, module: Module) -> frozenset[Module]:
         seen = {module}
         todo = [module]
         while todo and len(seen) < 200:
@@ -617,7 +598,7 @@ class Project:
                 if other is not None and other not in seen:
                     seen.add(other)
                     todo.append(other)
-        return seen
+        return frozenset(seen)
 
     def _imported_files(self, module: Module) -> set[str]:
         if module not in self._neighbour_files:

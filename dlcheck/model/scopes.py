@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -161,6 +162,33 @@ class Module:
 
     def __repr__(self) -> str:
         return f"<module {self.name}>"
+
+    @cached_property
+    def libraries(self) -> frozenset[str]:
+        """Top-level names of what it imports."""
+        names: set[str] = set()
+        for stmt, _ in self.imports:
+            if isinstance(stmt, forms.Import):
+                names.update(alias.name.partition(".")[0] for alias in stmt.aliases)
+            elif isinstance(stmt, forms.ImportFrom) and not stmt.level:
+                names.add(stmt.module.partition(".")[0])
+        return frozenset(names)
+
+    @cached_property
+    def added_folders(self) -> list[str]:
+        """The folders that it puts on ``sys.path`` by their literal names."""
+        calls = [site.expr for site in self.calls if isinstance(site.expr, forms.Call)]
+        given = [
+            call.args[-1].value
+            for call in calls
+            if dotted(call.func) in ("sys.path.append", "sys.path.insert") and call.args
+        ]
+        folder = os.path.dirname(self.source.file)
+        return [
+            os.path.normpath(os.path.join(folder, value.value))
+            for value in given
+            if isinstance(value, forms.Const) and isinstance(value.value, str)
+        ]
 
     @cached_property
     def _calls_by_link(self) -> dict[Link, list[Site]]:

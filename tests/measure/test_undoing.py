@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import shutil
 import stat
 import sys
@@ -13,6 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from dlcheck.measure import leftovers, program, undoing
@@ -190,6 +192,14 @@ with open("data/download", "wb") as file:
     assert created >= {".cache", "data", os.path.join("..", "elsewhere")}
 
 
+def test_nothing_is_removed_from_the_home_folder(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tree))
+    monkeypatch.setenv("USERPROFILE", str(tree))
+    outcome = run("open('new', 'w').write('X'); open('a.txt', 'w')", tree)
+
+    assert outcome.side_effects == {"created": [str(tree / "new")], "restored": [str(tree / "a.txt")]}
+
+
 def test_what_others_have_put_there_is_not_removed(tree: Path) -> None:
     """Another program writes into the folder that this one has made, and this one says nothing of it."""
     text = """
@@ -211,6 +221,37 @@ def journal(folder: Path, *steps: dict[str, Any]) -> None:
     folder.mkdir(exist_ok=True)
     lines = [json.dumps({"at": number, **step}) for number, step in enumerate(steps)]
     (folder / "journal-1.jsonl").write_text("\n".join(lines) + "\n" + '{"at": 99, "new": "cut')
+
+
+def test_folders_of_workers_that_nobody_waits_for_are_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    gone = next(pid for pid in range(2**22 - 2, 1, -1) if not psutil.pid_exists(pid))
+    for name, age in ((f"worker-{gone}-x", 2), (f"worker-{gone}-young", 0), (f"worker-{os.getpid()}-x", 2)):
+        folder = Path(tempfile.mkdtemp(prefix="dlcheck-")).rename(tmp_path / f"dlcheck-{name}")
+        os.utime(folder, (time.time() - age * leftovers.A_DAY,) * 2)
+    leftovers.put_back([str(tmp_path)])
+
+    assert not (tmp_path / f"dlcheck-worker-{gone}-x").exists()
+    assert len(list(tmp_path.glob("dlcheck-worker-*"))) == 2
+
+
+@posix_only
+def test_a_project_from_elsewhere_puts_nothing_back(tmp_path: Path) -> None:
+    """A note, and a journal beside it, that somebody has committed."""
+    mine, project = tmp_path / "mine", tmp_path / "project"
+    mine.write_text("mine")
+    (project / ".dlcheck").mkdir(parents=True)
+    (project / "pyproject.toml").touch()
+    trap = project / "dlcheck-trap"
+    journal(trap, {"gone": str(mine), "target": "/etc/passwd"})
+    os.remove(mine)
+    (trap / "spec.json").write_text(json.dumps({"scope": {"trees": []}}))
+    note = {"pid": 1, "started": 0.0, "host": platform.node(), "folder": str(trap), "ended": time.time_ns()}
+    (project / ".dlcheck" / "running-trap.json").write_text(json.dumps(note))
+
+    assert leftovers.put_back([str(project)]) == []
+    assert not mine.is_symlink()
+    assert not (project / ".dlcheck").exists()
 
 
 def test_what_was_changed_since_the_program_ended_is_somebody_elses(tmp_path: Path) -> None:

@@ -321,12 +321,12 @@ def test_opened_images_keep_their_files_open(tmp_path: Path, library: str) -> No
     assert open_files() < before + SAMPLES / 2
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (open_files() + SAMPLES, hard))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (open_files() + 4 * SAMPLES, hard))
     try:
-        assert len([open_image(path).convert("L") for _ in range(4 * SAMPLES)]) == 4 * SAMPLES
+        assert len([open_image(path).convert("L") for _ in range(8 * SAMPLES)]) == 8 * SAMPLES
         kept: list[Any] = []
         with pytest.raises(OSError, match="open files") as caught:
-            kept.extend(open_image(path) for _ in range(4 * SAMPLES))
+            kept.extend(open_image(path) for _ in range(8 * SAMPLES))
         assert caught.value.errno == errno.EMFILE
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

@@ -129,7 +129,7 @@ def _seeds(project: Project, site: Site, source: str) -> bool:
 def random_splits(project: Project) -> Iterator[RandomSplit]:
     """The unseeded random splits of the modules that findings are for."""
     for module in project.named_modules:
-        if "torch" not in project.imports_of(module):
+        if "torch" not in module.libraries:
             continue
         parts: dict[Hashable, list[tuple[Site, Made]]] = defaultdict(list)
         for site in module.calls:

@@ -42,7 +42,7 @@ def cycled_loaders(project: Project) -> Iterator[CycledLoader]:
     ev = project.evaluator
     names = {"cycle"} | project.aliases("cycle")
     for module in project.loaded():
-        if "itertools" not in project.imports_of(module):
+        if "itertools" not in module.libraries:
             continue
         for site in module.calls:
             call = site.expr

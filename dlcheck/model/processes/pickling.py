@@ -94,7 +94,7 @@ class Attribute(NamedTuple):
 
 def has_own_pickler(project: Project) -> bool:
     """Whether the project imports a library that pickles what pickle cannot."""
-    return any(project.imports_of(module) & _PICKLERS for module in project.loaded())
+    return any(module.libraries & _PICKLERS for module in project.loaded())
 
 
 def obstacles(

@@ -206,14 +206,11 @@ def _gradients_are_off(loader: Loader) -> bool:
 
     A forked worker inherits the gradient mode of the loop that starts it.
     """
-    for module in loader.project.loaded():
-        if any(store.target.name == "requires_grad" for store in module.stores):
-            return True
-        if any(
-            isinstance(site.expr, forms.Call) and last_name(site.expr.func) in ("requires_grad_", "set_grad_enabled")
-            for site in module.calls
-        ):
-            return True
+    project = loader.project
+    if project.calls_named("requires_grad_") or project.calls_named("set_grad_enabled"):
+        return True
+    if any(store.target.name == "requires_grad" for module in project.loaded() for store in module.stores):
+        return True
     return bool(loader.loops) and all(without_gradients(loop) for loop in loader.loops)
 
 
