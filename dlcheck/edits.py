@@ -29,6 +29,7 @@ class Refused(NamedTuple):
 
 
 _LAYOUT = Refused("the brackets are laid out in a way that cannot be changed with certainty")
+_COMMENT = Refused("a comment stands in the way")
 
 
 def add_argument(
@@ -311,9 +312,6 @@ _Span = tuple[int, int, str]
 def _edit(source: Source, span: _Span) -> Edit:
     start, end, replacement = span
     return Edit(source.place(start, end), replacement)
-
-
-_COMMENT = Refused("a comment stands in the way")
 
 
 def _change(source: Source, start: int, end: int, value: str) -> Edit | Refused:

@@ -124,15 +124,10 @@ class _Run:
     def round(self, report: Report) -> bool:
         """Apply what can be applied at once; whether that was anything."""
         sources = {path: source for path, source in report.sources.items() if source.file in report.checked}
-        chosen: list[Finding] = []
-        written: dict[str, bytes] = {}
-        for finding in compatible(filter(self.eligible, report.findings), sources):
-            found = rewritten(sources, [*chosen, finding])
-            if found is None:
-                self._refuse(finding)
-            else:
-                chosen.append(finding)
-                written = found
+        chosen = list(compatible(filter(self.eligible, report.findings), sources))
+        written = rewritten(sources, chosen)
+        if written is None:
+            chosen, written = self._one_by_one(sources, chosen)
         for path, data in written.items():
             source = sources[path]
             self.before.setdefault(source.file, source.data)
@@ -140,6 +135,21 @@ class _Run:
             self.after[source.file] = data
         self.applied.update(finding.code for finding in chosen)
         return bool(chosen)
+
+    def _one_by_one(
+        self, sources: Mapping[str, Source], wanted: Iterable[Finding]
+    ) -> tuple[list[Finding], dict[str, bytes]]:
+        """Those that leave their files whole, and the files: one of several does not, and none is to suffer for it."""
+        chosen: list[Finding] = []
+        written: dict[str, bytes] = {}
+        for finding in wanted:
+            found = rewritten(sources, [*chosen, finding])
+            if found is None:
+                self._refuse(finding)
+            else:
+                chosen.append(finding)
+                written = found
+        return chosen, written
 
     def _refuse(self, finding: Finding) -> None:
         assert finding.fix is not None

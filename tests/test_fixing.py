@@ -8,6 +8,7 @@ import json
 import os
 import stat
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from textwrap import dedent
 from typing import NamedTuple
@@ -15,6 +16,10 @@ from typing import NamedTuple
 import pytest
 
 from dlcheck import cli
+from dlcheck.engine import Report
+from dlcheck.findings import Edit, Finding, Fix
+from dlcheck.fixing import Change, fix
+from dlcheck.source import Source
 
 BEFORE = """\
 import torch
@@ -141,8 +146,6 @@ def test_a_read_only_file_is_left_as_it_was(folder: Path) -> None:
 
 
 def test_a_file_that_changed_meanwhile_is_left_as_it_is(folder: Path) -> None:
-    from dlcheck.fixing import Change
-
     change = Change(str(folder / "train.py"), "train.py", b"another text", b"a third one")
     assert change.write() == "changed meanwhile: left as it is"
     assert (folder / "train.py").read_bytes() == BEFORE.encode()
@@ -228,3 +231,31 @@ def test_the_diff_of_a_notebook_names_the_cell(tmp_path: Path) -> None:
     (tmp_path / "nb.ipynb").write_text(notebook(indent=1), encoding="utf-8")
     found = run("--diff", "--unsafe-fixes", "nb.ipynb", cwd=tmp_path)
     assert "--- a/nb.ipynb:cell 3\n" in found.stdout.decode()
+
+
+# A fix that is wrong
+
+
+def test_a_fix_that_breaks_its_file_is_told_and_the_others_are_applied() -> None:
+    source = Source("a.py", "/a.py", "import torch\none(1)\ntwo(2)\n")
+
+    def finding(code: str, start: int, end: int, replacement: str) -> Finding:
+        edit = Edit(source.place(start, end), replacement)
+        place = source.place(start, end)
+        lines = (place.line, place.end_line)
+        fix = Fix("safe", "change", (edit,))
+        return Finding(code, "rule", "warning", "high", place, "message", fix=fix, statement_lines=lines)
+
+    one, two = source.text.index("1"), source.text.index("2")
+    findings = [finding("DLC101", one, one + 1, "a=1, a=2"), finding("DLC102", two, two + 1, "3")]
+
+    def check(after: Mapping[str, bytes]) -> Report:
+        left = [] if after else findings
+        return Report(left, [], 1, {"a.py": source}, frozenset({"/a.py"}))
+
+    found = fix(check, unsafe=False)
+    (change,) = found.changes
+    assert change.after == b"import torch\none(1)\ntwo(3)\n"
+    assert found.applied == {"DLC102": 1}
+    assert [(error.path, error.line) for error in found.errors] == [("a.py", 2)]
+    assert "DLC101 would break the file" in found.errors[0].message

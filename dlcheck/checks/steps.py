@@ -30,6 +30,7 @@ def loss_graph_accumulation(loop: StepLoop) -> Iterator[Finding]:
             kept.link,
             variant=variant,
             related=[Spot(kept.backward.module, kept.backward.expr.at, "the loss goes backward here")],
+            about={"how": kept.how},
             name=kept.name,
             value=kept.value,
             loop=loop.module.line(loop.link.head),

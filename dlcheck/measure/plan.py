@@ -5,10 +5,8 @@ One function a rule says it; everything else here is shared.  A rule's page name
 
 from __future__ import annotations
 
-import ast
 import os
 import sys
-import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -125,6 +123,12 @@ class Subject:
     def variant(self) -> str:
         """Which of the things that its rule looks for the finding is about."""
         return str(self.described.get("variant", ""))
+
+    @property
+    def about(self) -> Mapping[str, Any]:
+        """What its rule says of the fault besides the loader."""
+        known: Mapping[str, Any] = self.described.get("about", {})
+        return known
 
     @property
     def is_live(self) -> bool:
@@ -359,19 +363,9 @@ def loss_graph_accumulation(subject: Subject) -> Template:
         f"memory that {STEPS} steps add",
         {},
         {"detached": True, "patch": "detached"},
-        in_vivo=_adds(subject.finding.statement),
+        in_vivo=subject.about.get("how") == "sum",
         gauge="memory",
     )
-
-
-def _adds(statement: str) -> bool:
-    """Whether a statement adds something up: `total += loss`, `total = total + loss`."""
-    try:
-        (one,) = ast.parse(textwrap.dedent(statement)).body
-    except (SyntaxError, ValueError):
-        return False
-    sums = isinstance(one, ast.Assign) and isinstance(one.value, ast.BinOp) and isinstance(one.value.op, ast.Add)
-    return sums or (isinstance(one, ast.AugAssign) and isinstance(one.op, ast.Add))
 
 
 def gpu_tensors_hoarded(subject: Subject) -> Template:

@@ -27,14 +27,8 @@ _COST = {"oracle": 0, "epoch": 1, "startup": 2, "steady": 3, "memory": 4}
 USED_UP = "the time for all findings (--total) was used up"
 ANSWER_S = 30.0  # that any answer may take, whatever the budget
 RANKS_S = 60.0  # until all ranks are at their loader, besides what one process needs: they may wait for each other
-_MEASURED = (
-    "size",
-    "cpu_s",
-    "wait_s",
-    "variation",
-    "sample_bytes",
-    "page_cache",
-)  # of samples, where the data are the user's
+# Of samples, where the data are the user's.
+_MEASURED = ("size", "cpu_s", "wait_s", "variation", "sample_bytes", "page_cache")
 _NOT_ABOUT_LOADING = frozenset({"DLC001", "DLC002"})
 _NEEDS_DATA = "it is asked of your own data: give --run COMMAND or --factory MODULE:FUNCTION"
 
@@ -170,16 +164,14 @@ class Session:
 
     def _at(self, findings: Sequence[Finding]) -> Iterator[Record | Plan]:
         """Records of the findings about one loader that are answered by asking, plans for the others."""
-        asked = [one for one in findings if one.code in QUESTIONS]
-        of_device = [one for one in asked if QUESTIONS[one.code].device]
-        of_loader = [one for one in findings if one not in of_device]
+        of_loader = [one for one in findings if not _asked_of_device(one)]
         if of_loader:
             yield from self._at_its_loader(of_loader)
-        yield from map(self._of_device, of_device)
+        yield from map(self._of_device, filter(_asked_of_device, findings))
 
     def _at_its_loader(self, findings: Sequence[Finding]) -> Iterator[Record | Plan]:
         asked = [one for one in findings if one.code in QUESTIONS]
-        timed = [one for one in findings if one not in asked]
+        timed = [one for one in findings if one.code not in QUESTIONS]
         try:
             host = self._stopped_at(findings[0])
         except Failed as error:
@@ -424,6 +416,11 @@ class Session:
             return []
         usable = max(1, int(self.facts["usable_cores"]))
         return [machine.capacity_guard(machine.free_capacity(usable), usable, when)]
+
+
+def _asked_of_device(finding: Finding) -> bool:
+    question = QUESTIONS.get(finding.code)
+    return question is not None and bool(question.device)
 
 
 def _request(finding: Finding) -> dict[str, Any]:

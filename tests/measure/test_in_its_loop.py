@@ -61,10 +61,11 @@ def counts_memory() -> Iterator[str]:
         yield str(why)
 
 
-def test_graphs_that_a_total_keeps_are_memory_that_steps_add() -> None:
+@pytest.mark.parametrize(("place", "words"), [("SUM", ()), ("LESS", ("--less",))])
+def test_graphs_that_a_total_keeps_are_memory_that_steps_add(place: str, words: tuple[str, ...]) -> None:
     for why in counts_memory():
         pytest.skip(why)
-    found = fed("memory", "SUM", DETACHED, "--layers", "30", "--anew")
+    found = fed("memory", place, DETACHED, "--layers", "30", "--anew", *words)
     assert not found.failures
     assert min(times(found, "A")) > 5e6
     assert set(times(found, "B")) == {float(LEAST)}

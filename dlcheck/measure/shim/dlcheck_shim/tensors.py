@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 COPIES = ("to", "cuda")
 WAITS = ("item", "tolist", "cpu", "numpy", "__float__")
-SUMS = ("__add__", "__radd__", "__iadd__")
+SUMS = ("__add__", "__radd__", "__iadd__", "__sub__", "__rsub__", "__isub__")
 KINDS = ("non_blocking", "stale_item", "detached")
 FRAMES = 6
 
