@@ -143,7 +143,8 @@ def _table(results: list[Result]) -> str:
     head = "| repository | findings | safe | unsafe | applied | files | lines | broken | strange lines | s |"
     rows = [
         f"| {one.name} | {one.findings} | {one.offered['safe']} | {one.offered['unsafe']} "
-        f"| {sum(one.applied.values())} | {one.files} | {one.lines} | {len(one.broken)} | {len(one.strangers)} | {one.seconds:.0f} |"
+        f"| {sum(one.applied.values())} | {one.files} | {one.lines} "
+        f"| {len(one.broken)} | {len(one.strangers)} | {one.seconds:.0f} |"
         for one in results
     ]
     return "\n".join([head, "| --- " + "| ---: " * 9 + "|", *rows])
