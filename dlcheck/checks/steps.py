@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from dlcheck.checks import mending
+from dlcheck.checks.gradient_edits import gradients_off
 from dlcheck.checks.registry import facts, rule
-from dlcheck.checks.report import Spot, finding
-from dlcheck.findings import Finding
+from dlcheck.checks.report import Spot, finding, make_fix
+from dlcheck.edits import Refused
+from dlcheck.facts import forms
+from dlcheck.findings import Edit, Finding, Fix
+from dlcheck.model.flow import links_of
 from dlcheck.model.loops import BatchLoop
-from dlcheck.model.training.gradients import kept_graphs
+from dlcheck.model.scopes import Link, Module, dotted, last_name, target_names
+from dlcheck.model.training.gradients import Kept, backward_names, carriers, kept_graphs
 from dlcheck.model.training.gradmode import recording_loop
 from dlcheck.model.training.hostwork import host_work
 from dlcheck.model.training.stalls import stalls
@@ -30,10 +36,70 @@ def loss_graph_accumulation(loop: StepLoop) -> Iterator[Finding]:
             kept.link,
             variant=variant,
             related=[Spot(kept.backward.module, kept.backward.expr.at, "the loss goes backward here")],
+            fix=_detached(kept),
             name=kept.name,
             value=kept.value,
             loop=loop.module.line(loop.link.head),
         )
+
+
+def _detached(kept: Kept) -> Fix | Refused:
+    """``.detach()`` for what carries the graph; safe where that is certainly a tensor, and its graph was used up."""
+    if any(isinstance(expr, forms.Comp) for expr in kept.exprs):
+        return Refused("it is a comprehension that holds the graphs")
+    module, call = kept.region.module, kept.backward.expr
+    assert isinstance(call, forms.Call)
+    unknown = [expr for expr in kept.exprs if not _is_tensor(kept, expr)]
+    for name in {name for expr in unknown for name in carriers(expr)}:
+        if any(_may_be_number(link, name) for link in links_of(kept.link.scope)):
+            return Refused(f"`{name}` may be a plain number, which has no `.detach()`")
+    on_purpose = any(arg.name in ("retain_graph", "create_graph") or arg.star for arg in call.args)
+    safe = not unknown and not on_purpose
+    changes = [_detach(module, expr) for expr in kept.exprs]
+    return make_fix("safe" if safe else "unsafe", "Add `.detach()`", changes)
+
+
+def _may_be_number(link: Link, name: str) -> bool:
+    """Whether a statement may give a name a number instead of a tensor."""
+    stmt = link.stmt
+    if not isinstance(stmt, forms.Assign) or name not in {bound for one in stmt.targets for bound in target_names(one)}:
+        return False
+    values = [stmt.value.body, stmt.value.orelse] if isinstance(stmt.value, forms.IfExp) else [stmt.value]
+    return any(isinstance(value, forms.Const) for value in values)
+
+
+def _is_tensor(kept: Kept, expr: forms.Expr) -> bool:
+    """Whether an expression is made of what goes backward in the same function, directly or under one other name."""
+    links = list(links_of(kept.link.scope))
+    certain = set(backward_names(kept.backward)) if kept.backward.scope is kept.link.scope else set()
+    for name in carriers(expr):
+        values = [
+            link.stmt.value
+            for link in links
+            if isinstance(link.stmt, forms.Assign) and any(dotted(target) == name for target in link.stmt.targets)
+        ]
+        if name in certain or len(values) == 1 and certain & set(carriers(values[0])):
+            return True
+    return False
+
+
+def _detach(module: Module, expr: forms.Expr) -> Edit:
+    """Of a product with a number only the loss: ``loss.detach() * images.size(0)``."""
+    while isinstance(expr, forms.Binary) and expr.op in ("*", "/"):
+        if _is_number(expr.right):
+            expr = expr.left
+        elif _is_number(expr.left):
+            expr = expr.right
+        else:
+            break
+    return mending.add_call(module.source, module.facts, expr, ".detach()")
+
+
+def _is_number(expr: forms.Expr) -> bool:
+    """Whether an expression is certainly no tensor."""
+    if isinstance(expr, forms.Sub):
+        return last_name(expr.value) == "shape"
+    return isinstance(expr, forms.Const) or isinstance(expr, forms.Call) and last_name(expr.func) in ("size", "len")
 
 
 @rule("DLC502")
@@ -65,6 +131,7 @@ def eval_without_no_grad(loop: BatchLoop) -> Iterator[Finding]:
                 Spot(found.eval.module, found.eval.expr.at, "in evaluation mode from here"),
                 Spot(found.call.module, found.call.expr.at, "the graph is recorded here"),
             ],
+            fix=gradients_off(loop),
             network=found.network,
         )
 
