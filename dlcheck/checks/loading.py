@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from dlcheck.checks.loader_moves import build_once
 from dlcheck.checks.option_edits import (
     Change,
     argument_text,
@@ -215,6 +216,7 @@ def loader_rebuilt_in_loop(loader: Loader) -> Iterator[Finding]:
             Spot(loader.module, loader.name_at),
             loader.link,
             related=[Spot(loop.scope.module, loop.head, "built again in each round")],
+            fix=build_once(loader, loop),
             loader=loader.name,
             loop=loop.scope.module.line(loop.head),
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from dlcheck.checks.epoch_edits import tell_epoch
 from dlcheck.checks.option_edits import (
     Change,
     alone,
@@ -69,6 +70,7 @@ def missing_set_epoch(loader: Loader) -> Iterator[Finding]:
                     Spot(sampler.module, sampler.name_at),
                     sampler.link,
                     related=[Spot(loop.module, loop.link.head, "iterated anew in each epoch here")],
+                    fix=tell_epoch(sampler, loop),
                     sampler=sampler.name,
                 )
                 break
