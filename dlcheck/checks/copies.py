@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from dlcheck import edits
+from dlcheck.checks.constant_edits import constant_above
 from dlcheck.checks.device_tests import asks_for_cuda
 from dlcheck.checks.option_edits import Change, alone, fix_of, remove_option
 from dlcheck.checks.registry import facts, rule
@@ -323,7 +324,8 @@ def loop_invariant_transfer(move: Move) -> Iterator[Finding]:
     found = hostdata.constant(move, move.steps)
     if found is not None:
         related = [Spot(move.module, found.loop.head, "in each round of this loop")] if found.loop is not None else []
-        yield _at(move, "DLC112", variant="forward" if found.in_forward else "", related=related, call=move.text)
+        variant, fix = "forward" if found.in_forward else "", constant_above(move, found)
+        yield _at(move, "DLC112", variant=variant, related=related, call=move.text, fix=fix)
 
 
 @rule("DLC113")

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from itertools import chain
 
-from dlcheck.checks import moving
+from dlcheck import edits
+from dlcheck.checks import mending, moving
 from dlcheck.checks.report import make_fix
 from dlcheck.edits import Refused
 from dlcheck.facts import forms
@@ -14,7 +15,9 @@ from dlcheck.model import library
 from dlcheck.model.flow import links_in
 from dlcheck.model.loops import BatchLoop
 from dlcheck.model.project import Project
+from dlcheck.model.randomness.reseeding import Reseed
 from dlcheck.model.randomness.samplers import DistributedSampler
+from dlcheck.model.randomness.seeding import seed_argument
 from dlcheck.model.scopes import Link, descend, dotted, expressions, last_name
 from dlcheck.model.values import Const, LoaderRef, Made, Point, Value
 
@@ -94,3 +97,23 @@ def _names_of(project: Project, ref: LoaderRef, loop: Link, places: Iterable[Lin
             values = list(ev.values(expr, Point(frame, link)))
             if values and all(isinstance(one, LoaderRef) and one.args.call is ref.args.call for one in values):
                 yield name
+
+
+def seed_by_epoch(reseed: Reseed) -> Fix | Refused:
+    """``seed + epoch``; where no variable counts the epochs, the seeding above their loop."""
+    module, loop, link = reseed.module, reseed.loop, reseed.link
+    source, facts = module.source, module.facts
+    if link.scope is not loop.scope:
+        return Refused("the function that seeds does not know the epoch")
+    call = next((site.expr for site in module.calls_in(link) if site.expr.at == reseed.at), None)
+    assert isinstance(call, forms.Call)
+    epoch = counter(loop)
+    seed = seed_argument(call) or (call.args[0].value if len(call.args) == 1 and not call.args[0].star else None)
+    if epoch and seed is not None:
+        if isinstance(seed, forms.Const) and seed.value == 0:
+            return make_fix("unsafe", f"Seed with `{epoch}`", [edits.replace(source, facts, seed.at, epoch)])
+        added = mending.add_operator(source, facts, seed, f" + {epoch}")
+        return make_fix("unsafe", f"Add `{epoch}` to the seed", [added])
+    if link.parent is not loop:
+        return Refused("it stands in a block inside the loop")
+    return make_fix("unsafe", "Seed once, above the loop", moving.hoist(source, facts, [link], loop))

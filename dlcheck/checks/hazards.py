@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dlcheck.checks import mending
+from dlcheck.checks import mending, moving
 from dlcheck.checks.option_edits import fix_of, set_option, workers_text
 from dlcheck.checks.registry import facts, rule
 from dlcheck.checks.report import Spot, finding, joint, make_fix, provenance, written
@@ -73,9 +73,22 @@ def _unsendable(loader: Loader, found: Unsendable, workers: OptionAlt) -> Findin
         found.link,
         variant={"graph": "gradient", "fails": "stacked-gradient", "object": ""}[found.kind],
         related=_with_workers(loader, workers, "the workers that cannot send it"),
+        fix=_without_graph(found),
         what=found.what,
         owner=found.owner,
     )
+
+
+def _without_graph(found: Unsendable) -> Fix | Refused:
+    """Gradients off in the function that the worker runs."""
+    scope = found.link.scope
+    if found.kind == "object":
+        return Refused("it takes another way to return what it holds")
+    if scope.kind != "function" or scope.function.is_generator:
+        return Refused("a generator would switch gradients off for its caller, too")
+    torch, imports = mending.alias_of(found.module, "torch", "torch")
+    edit = moving.add_decorator(found.module.source, found.module.facts, scope, f"{torch}.no_grad()")
+    return make_fix("unsafe", f"Put `@{torch}.no_grad()` on `{scope.name}`", [edit, *imports])
 
 
 @rule("DLC215")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dlcheck.checks.loader_moves import build_once
+from dlcheck.checks.loader_moves import build_once, draw_on
 from dlcheck.checks.option_edits import (
     Change,
     argument_text,
@@ -240,6 +240,7 @@ def next_iter_in_loop(call: NextCall) -> Iterator[Finding]:
         call.site.link,
         variant="no-workers" if cheap else "loop" if call.by_loop else "",
         related=[Spot(loader.module, loader.name_at, "the loader")],
+        fix=Refused("it may be meant as a look at one batch") if cheap else draw_on(call),
         loader=loader.name,
     )
 

@@ -101,6 +101,9 @@ def remove_statement(source: Source, facts: ModuleFacts, link: Link) -> Edit | R
         return Edit(source.place(begin, next_line(text, end)), "")
     # The end of the line before goes, not that of its own: what is added below still has its place.
     begin -= 2 if text[begin - 2 : begin] == "\r\n" else 1
+    above, below = line_start(text, begin), next_line(text, stop)
+    if not text[above:begin].strip() and not text[below : line_end(text, below)].strip() and above:
+        begin = above - (2 if text[above - 2 : above] == "\r\n" else 1)  # one empty line is enough
     return Edit(source.place(begin, stop), "")
 
 

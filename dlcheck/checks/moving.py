@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import re
+import sys
 import tokenize
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -16,7 +17,7 @@ from dlcheck.edits import Refused
 from dlcheck.facts import forms
 from dlcheck.facts.forms import ModuleFacts
 from dlcheck.findings import Edit
-from dlcheck.model.scopes import Link, Module, Scope
+from dlcheck.model.scopes import Link, Module, Scope, dotted
 from dlcheck.source import Source, split_lines
 
 # What may stand between the end of a head, as the facts have it, and its colon.
@@ -198,12 +199,12 @@ def hoist(source: Source, facts: ModuleFacts, links: Iterable[Link], above: Link
         if isinstance(piece, Refused):
             return [piece]
         pieces.append(piece if piece.endswith("\n") else f"{piece}\n")
-        out.append(_removed(source, facts, own, link))
+        out.append(removed(source, own, link))
     return [*out, Edit(source.place(target.start, target.start), "".join(pieces))]
 
 
-def _removed(source: Source, facts: ModuleFacts, own: Lines, link: Link) -> Edit:
-    """The lines go; of a first statement, with the empty lines that set it off from the rest."""
+def removed(source: Source, own: Lines, link: Link) -> Edit:
+    """The lines of a statement go; of a first statement, with the empty lines that set it off from the rest."""
     text, end = source.text, own.end
     if link.index == 0:
         while end < len(text) and not text[end : line_end(text, end)].strip():
@@ -243,9 +244,9 @@ def unit(module: Module) -> str:
             found = indentation(source.text, facts.span(scope.body[0].stmt.at)[0])
             if found and scope.link.parent is None:
                 return found
-    for link in module.loops:
-        if link.scope is module.scope and link.parent is None:
-            found = indentation(source.text, facts.span(link.blocks["body"][0].stmt.at)[0])
+    for link in module.scope.body:
+        for block in link.blocks.values():
+            found = indentation(source.text, facts.span(block[0].stmt.at)[0]) if block else ""
             if found:
                 return found
     return "    "
@@ -262,3 +263,25 @@ def put_into(source: Source, facts: ModuleFacts, link: Link, head: str, step: st
     if isinstance(moved, Refused):
         return moved
     return Edit(source.place(start, whole.end), f"{indent}{head}\n{moved}")
+
+
+# -- imports
+
+
+def unused_import(module: Module, used: forms.Expr) -> list[Edit | Refused]:
+    """The import of a function or module goes, where this is its only use, with its line."""
+    name = (dotted(used) or "").partition(".")[0]
+    # Annotations, texts and comments may mention it, too: then it stays.
+    if len(re.findall(rf"\b{re.escape(name)}\b", module.source.text)) != 2:
+        return []
+    for stmt, link in module.imports:
+        if not isinstance(stmt, (forms.Import, forms.ImportFrom)) or link.scope is not module.scope:
+            continue
+        if isinstance(stmt, forms.Import) and name not in sys.stdlib_module_names:
+            continue
+        if len(stmt.aliases) == 1 and stmt.aliases[0].bound == name and len(link.block) > 1:
+            whole = lines_of(module.source, module.facts, link)
+            if isinstance(whole, Refused) or module.source.text[whole.start : whole.end].lstrip().startswith("#"):
+                return []
+            return [removed(module.source, whole, link)]
+    return []

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from dlcheck import edits
 from dlcheck.checks import mending
+from dlcheck.checks.epoch_edits import seed_by_epoch
 from dlcheck.checks.registry import facts, rule
 from dlcheck.checks.report import Spot, finding, joint, make_fix, provenance, written
 from dlcheck.edits import Refused
@@ -382,6 +383,7 @@ def reseed_in_epoch_loop(loop: BatchLoop) -> Iterator[Finding]:
                     Spot(reseed.loop.scope.module, reseed.loop.head, "in each round of this loop"),
                     Spot(loop.module, loop.link.head, "the batches that come the same way"),
                 ],
+                fix=seed_by_epoch(reseed),
                 seeding=reseed.text,
             )
 

@@ -10,6 +10,7 @@ from dlcheck.checks.option_edits import alone, fix_of, set_option
 from dlcheck.checks.registry import facts, rule
 from dlcheck.checks.report import Spot, elsewhere, finding, joint, make_fix, provenance, written
 from dlcheck.edits import Refused
+from dlcheck.facts import forms
 from dlcheck.findings import Finding, Fix
 from dlcheck.model import calling
 from dlcheck.model.data.lengths import dataset_lengths
@@ -21,7 +22,7 @@ from dlcheck.model.loops import BatchLoop
 from dlcheck.model.randomness.replicas import has_other_order_per_rank, is_map_style, replicas, same_for_all_ranks
 from dlcheck.model.randomness.samplers import DistributedSampler, all_distributed_samplers, drops_last, knows_of_padding
 from dlcheck.model.randomness.weighting import WeightedSampling, weighted_samplings
-from dlcheck.model.scopes import Module, last_name
+from dlcheck.model.scopes import Module, dotted, last_name
 from dlcheck.model.training.averages import Average, adds_means, averages, miscounts
 from dlcheck.model.training.compiled import compiled_calls, decides_shapes
 from dlcheck.model.training.evaluation import evaluates, goes_backward, in_evaluation_mode, updates_weights
@@ -136,11 +137,30 @@ def _wrong_length(loader: Loader, loop: BatchLoop, average: Average, variant: st
             Spot(loop.module, average.sum.link.head, "added up here"),
             Spot(loader.module, loader.name_at, "the loader"),
         ],
+        fix=_counted(loader, loop, average.length, variant, why),
         sum=average.sum.name,
         length=loop.module.line(average.length.at),
         loader=loader.name,
         why=why,
     )
+
+
+def _counted(loader: Loader, loop: BatchLoop, length: forms.Expr, variant: str, why: str) -> Fix | Refused:
+    """The number of what was added up: of the batches, or of the samples that the sampler or full batches give."""
+    counted = length.args[0].value if isinstance(length, forms.Call) and len(length.args) == 1 else None
+    if not isinstance(counted, forms.Attr) or counted.name != "dataset" or dotted(counted) is None:
+        return Refused("the length is not written as `len(loader.dataset)`")
+    module = loop.module
+    name = module.line(counted.value.at)
+    text = f"len({name})" if variant else f"len({name}.sampler)"
+    if not variant and "drop_last" in why:
+        if loop.link.scope is not loader.link.scope:
+            return Refused("other loaders may come here, which do not drop their last batch")
+        text = f"(len({name}) * {name}.batch_size)"
+    if not variant and any(option.given and not option.is_(None) for option in loader.option("batch_sampler")):
+        return Refused("its batch sampler may have no length of its own")
+    edit = edits.replace(module.source, module.facts, length.at, text)
+    return make_fix("unsafe", f"Divide by `{text}`", [edit])
 
 
 def _batches(loader: Loader) -> list[World]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dlcheck.checks import mending
+from dlcheck.checks import mending, moving
 from dlcheck.checks.gradient_edits import gradients_off
 from dlcheck.checks.registry import facts, rule
 from dlcheck.checks.report import Spot, finding, make_fix
+from dlcheck.checks.total_edits import add_up_there
 from dlcheck.edits import Refused
 from dlcheck.facts import forms
 from dlcheck.findings import Edit, Finding, Fix
@@ -17,7 +18,7 @@ from dlcheck.model.scopes import Link, Module, dotted, last_name, target_names
 from dlcheck.model.training.gradients import Kept, backward_names, carriers, kept_graphs
 from dlcheck.model.training.gradmode import recording_loop
 from dlcheck.model.training.hostwork import host_work
-from dlcheck.model.training.stalls import stalls
+from dlcheck.model.training.stalls import Stall, stalls
 from dlcheck.model.training.steps import StepLoop, step_loops
 from dlcheck.model.training.syncs import syncs
 from dlcheck.model.training.timing import Timing, timings
@@ -115,8 +116,35 @@ def stall_call_in_loop(loop: StepLoop) -> Iterator[Finding]:
             stall.site.link,
             variant="" if stall.kind == "cache" else stall.kind,
             related=related,
+            fix=_without_call(stall),
             call=inside.module.line(inside.expr.at),
         )
+
+
+def _without_call(stall: Stall) -> Fix | Refused:
+    """The call goes, with the question whether there is a GPU if nothing else hangs on that."""
+    module, link = stall.site.module, stall.site.link
+    if stall.inside is not stall.site:
+        return Refused("a helper does it, which may be right elsewhere")
+    if not isinstance(link.stmt, forms.Do) or link.stmt.value is not stall.site.expr:
+        return Refused("the call is part of a larger statement")
+    assert isinstance(stall.site.expr, forms.Call)
+    imports = moving.unused_import(module, stall.site.expr.func)
+    outer = link.parent
+    alone = outer is not None and len(link.block) == 1 and len(outer.block) > 1
+    if (
+        outer is not None
+        and alone
+        and isinstance(outer.stmt, forms.If)
+        and not outer.stmt.orelse
+        and link.slot == "body"
+    ):
+        whole = moving.lines_of(module.source, module.facts, outer)
+        if isinstance(whole, Refused):
+            return whole
+        return make_fix("unsafe", "Remove the call", [moving.removed(module.source, whole, outer), *imports])
+    removed = mending.remove_statement(module.source, module.facts, link)
+    return make_fix("unsafe", "Remove the call", [removed, *imports])
 
 
 @rule("DLC505")
@@ -150,6 +178,7 @@ def sync_every_step(loop: StepLoop) -> Iterator[Finding]:
                 *(Spot(other.module, other.at, "and here") for other in others[:8]),
                 Spot(loop.module, loop.link.head, "in each round of this loop"),
             ],
+            fix=add_up_there(loop, found),
             call=first.text,
             others=len(others),
         )

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from dlcheck import edits
+from dlcheck.checks.loader_moves import start_anew
 from dlcheck.checks.mending import alias_of, below_imports, import_edits
 from dlcheck.checks.option_edits import alone, fix_of, remove_option, set_option
 from dlcheck.checks.registry import facts, option, rule
@@ -328,6 +329,7 @@ def cycle_over_loader(cycled: CycledLoader) -> Iterator[Finding]:
         cycled.site.link,
         variant="endless" if loader.never_ends() else "",
         related=[Spot(loader.module, loader.name_at, "the loader")],
+        fix=start_anew(cycled, loader.never_ends()),
         call=cycled.site.module.line(cycled.call.at),
         loader=loader.name,
     )
