@@ -7,8 +7,8 @@ An edit is refused, with the reason, where it could break the program: a name th
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 from dlcheck.facts import forms
 from dlcheck.facts.forms import ModuleFacts
@@ -33,15 +33,22 @@ _COMMENT = Refused("a comment stands in the way")
 
 
 def add_argument(
-    source: Source, facts: ModuleFacts, call: forms.Call, name: str, value: str, *, order: Sequence[str] | None = None
+    source: Source,
+    facts: ModuleFacts,
+    call: forms.Call,
+    name: str,
+    value: str,
+    *,
+    order: Sequence[str] | None = None,
+    absent: bool = False,
 ) -> Edit | Refused:
     """Add ``name=value`` behind the other arguments of a call.
 
     ``order`` names the positional parameters of what is called; without it, those of torch's
     DataLoader, and for ``non_blocking`` those of the method.  Refused where the call has the argument
-    already or may have it.
+    already or may have it; ``absent`` says that no ``*args`` or ``**kwargs`` of the call holds it.
     """
-    index = _index(source, facts, call, name, order)
+    index = _index(source, facts, call, name, order, absent)
     if isinstance(index, Refused):
         return index
     if index != _ABSENT:
@@ -115,6 +122,50 @@ def set_entry(source: Source, facts: ModuleFacts, dict_: forms.Dict, key: str, v
     return _change(source, _behind(source.text, facts.span(named.at)[1], end, ":"), end, value)
 
 
+def remove_entry(source: Source, facts: ModuleFacts, dict_: forms.Dict, key: str) -> Edit | Refused:
+    """Remove a key of a dict literal; refused where it is absent or stands twice."""
+    same = [n for n, entry in enumerate(dict_.entries) if _has_constant_key(entry) and _may_hold(entry, key)]
+    if len(same) != 1:
+        return Refused(f"`{key}` stands twice in this dict" if same else f"`{key}` is not a key of this dict")
+    inside = _entries(source.text, facts, dict_)
+    if inside is None:
+        return _LAYOUT
+    span = _remove(source.text, inside, same[0])
+    return _edit(source, (*span, "")) if span else _COMMENT
+
+
+# One of the functions above, given all but the source, the facts and the call or dict literal.
+Step: TypeAlias = "Callable[[Source, ModuleFacts, Any], Edit | Refused]"
+
+
+def in_turn(source: Source, facts: ModuleFacts, form: forms.Call | forms.Dict, steps: Sequence[Step]) -> Edit | Refused:
+    """Several changes of one call or dict literal as one edit: each is made in what those before it have left."""
+    if len(steps) == 1:
+        return steps[0](source, facts, form)
+    from dlcheck.facts import extract
+
+    start, end = facts.span(form.at)
+    text = old = source.text[start:end]
+    for step in steps:
+        part = Source(source.path, source.file, text)
+        inner = extract(part)
+        (stmt,) = inner.body
+        assert isinstance(stmt, forms.Do)
+        edit = step(part, inner, stmt.value)
+        if isinstance(edit, Refused):
+            return edit
+        text = apply(part, [edit])
+    same = _common(old, text)
+    left = _common(old[same:][::-1], text[same:][::-1])
+    return _edit(source, (start + same, end - left, text[same : len(text) - left]))
+
+
+def _common(one: str, other: str) -> int:
+    """How many characters two texts have in common at their beginnings."""
+    pairs = zip(one, other, strict=False)
+    return next((n for n, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))
+
+
 def replace(source: Source, facts: ModuleFacts, at: int, text: str) -> Edit:
     """Replace a node by other text."""
     return _edit(source, (*facts.span(at), text))
@@ -145,7 +196,12 @@ _ABSENT = -1
 
 
 def _index(
-    source: Source, facts: ModuleFacts, call: forms.Call, name: str, order: Sequence[str] | None
+    source: Source,
+    facts: ModuleFacts,
+    call: forms.Call,
+    name: str,
+    order: Sequence[str] | None,
+    absent: bool = False,
 ) -> int | Refused:
     """The number of the argument that a name stands for, or _ABSENT; refused where that is not certain."""
     named = [n for n, arg in enumerate(call.args) if arg.name == name]
@@ -156,6 +212,8 @@ def _index(
         return Refused(f"the second argument of `.to()` may be a type or `{name}`")
     position = 0
     for n, arg in enumerate(call.args):
+        if absent and arg.star:
+            continue
         if (arg.star == "*" and name in slots[position:]) or (arg.star == "**" and _unpacks(arg.value, name)):
             start, end = facts.span(arg.value.at)
             return Refused(f"`{arg.star}{_short(source.text[start:end])}` may already set `{name}`")
@@ -411,9 +469,15 @@ def _empty(text: str, inside: _Inside, start: int, end: int) -> tuple[int, int]:
 
 
 def _is_stacked(text: str, inside: _Inside) -> bool:
-    """Does each item have a line of its own?  The first may stand behind the opening bracket."""
+    """Does each item have a line of its own?  The first may stand behind the opening bracket.
+
+    Where the bracket closes on a line of its own, it is enough that the last two items do.
+    """
     alone = [not text[_line_start(text, item.start) : item.start].strip() for item in inside.items]
-    return all(alone[1:]) and (len(alone) > 1 or alone[0])
+    if all(alone[1:]) and (len(alone) > 1 or alone[0]):
+        return True
+    closes = not text[_line_start(text, inside.closing) : inside.closing].strip()
+    return closes and len(alone) > 2 and all(alone[-2:])
 
 
 def _line_start(text: str, at: int) -> int:

@@ -6,6 +6,7 @@ import ast
 import io
 import tokenize
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -73,6 +74,8 @@ ADDED = [
     ("f(a, b,\n  c)", "f(a, b,\n  c, w=4)"),
     ("f(\n    a, b  # two\n)", "f(\n    a, b, w=4  # two\n)"),
     ("f(\n    a, b,  # two\n)", "f(\n    a, b, w=4,  # two\n)"),
+    ("f(\n    a, b,\n    c,\n    d,\n)", "f(\n    a, b,\n    c,\n    d,\n    w=4,\n)"),
+    ("f(\n    a, b,\n    c,\n)", "f(\n    a, b,\n    c, w=4,\n)"),
     ("f(a,\n  b)", "f(a,\n  b,\n  w=4)"),
     ("f(\n    a,\n    b)", "f(\n    a,\n    b,\n    w=4)"),
     ("f(\n    a,\n    b,)", "f(\n    a,\n    b,\n    w=4,)"),
@@ -341,3 +344,32 @@ def test_edits_keep_everything_else(text: str, name: str) -> None:
         assert arguments(after) == (positional, expected)
         assert comments(after) == comments(text)
         assert text.count("\\\n") == after.count("\\\n") or value is None
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("{'w': 1}", "{}"),
+        ("{'a': 1, 'w': 1}", "{'a': 1}"),
+        ("{\n    'w': 1,\n    'a': 1,\n}", "{\n    'a': 1,\n}"),
+        ("{'a': 1}", None),
+        ("{'w': 1, 'w': 2}", None),
+    ],
+)
+def test_remove_entry(before: str, after: str | None) -> None:
+    assert edited(edits.remove_entry, before, "w", kind=forms.Dict) == after
+
+
+def test_changes_of_one_call_are_one_edit() -> None:
+    def all_three(source: Source, facts: ModuleFacts, call: forms.Call) -> Edit | Refused:
+        steps = [
+            partial(edits.set_argument, name="num_workers", value="0"),
+            partial(edits.remove_argument, name="timeout"),
+            partial(edits.remove_argument, name="prefetch_factor"),
+        ]
+        return edits.in_turn(source, facts, call, steps)
+
+    before = "x = DL(\n    ds,\n    num_workers=4,  # é\n    timeout=9,\n    prefetch_factor=2,\n)\n"
+    assert edited(all_three, before) == "x = DL(\n    ds,\n    num_workers=0,  # é\n)\n"
+    assert edited(all_three, "DL(ds, num_workers=4, timeout=9, prefetch_factor=2)") == "DL(ds, num_workers=0)"
+    assert edited(all_three, "DL(ds, num_workers=4, timeout=9)") is None

@@ -5,11 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from dlcheck import edits
+from dlcheck.checks.constant_edits import constant_above
+from dlcheck.checks.device_tests import asks_for_cuda
+from dlcheck.checks.option_edits import Change, alone, fix_of, remove_option
 from dlcheck.checks.registry import facts, rule
-from dlcheck.checks.report import Spot, elsewhere, finding, joint, provenance, written
-from dlcheck.findings import Finding
+from dlcheck.checks.report import Spot, elsewhere, finding, joint, make_fix, provenance, written
+from dlcheck.edits import Refused
+from dlcheck.facts import forms
+from dlcheck.findings import Applicability, Edit, Finding, Fix
 from dlcheck.model.loaders import Loader, OptionAlt
 from dlcheck.model.loops import callers_in, enclosing_loops
+from dlcheck.model.scopes import Module, dotted, last_name
 from dlcheck.model.training import hostdata, hostreads, pinning
 from dlcheck.model.training.copying import Move, in_background, is_device_name, moves, pinned_for_this_copy
 from dlcheck.model.training.invariance import in_every_step, step_around
@@ -36,7 +43,29 @@ def inline_pin_memory(move: Move) -> Iterator[Finding]:
         return
     if in_background(move.project, move.link) or not _repeats(move):
         return
-    yield _at(move, "DLC104", call=move.text)
+    yield _at(move, "DLC104", call=move.text, fix=_unpinned(move))
+
+
+def _unpinned(move: Move) -> Fix | Refused:
+    """The copy without the pinning in front of it."""
+    receiver = move.receiver
+    if not isinstance(receiver, forms.Call) or not isinstance(receiver.func, forms.Attr):
+        return Refused("it is pinned by a statement of its own")
+    return make_fix("unsafe", "Remove `.pin_memory()`", [_without_method(move.module, receiver)])
+
+
+def _without_method(module: Module, call: forms.Call) -> Edit | Refused:
+    """The object of a method's call alone: the dot, the name and the arguments go."""
+    assert isinstance(call.func, forms.Attr)
+    text, source = module.source.text, module.source
+    start, end = text.rindex(".", 0, module.facts.span(call.func.name_at)[0]), module.facts.span(call.at)[1]
+    if text[end - 1] != ")":
+        return Refused("the brackets are laid out in a way that cannot be changed with certainty")
+    before = len(text[:start].rstrip())
+    begin = start if "#" in text[text.rfind("\n", 0, before) + 1 : before] else before
+    if "#" in text[start:end]:
+        return Refused("a comment stands in the way")
+    return Edit(source.place(begin, end), "")
 
 
 def _is_copied_to_gpu(move: Move) -> bool:
@@ -113,6 +142,7 @@ def pin_memory_no_effect(loader: Loader) -> Iterator[Finding]:
                 spot,
                 loader.project.link_at(spot.module, spot.at),
                 related=[Spot(idle.module, idle.at, "copied here")],
+                fix=fix_of("safe", "Remove `pin_memory`", [alone(remove_option(loader, option, "pin_memory"))]),
                 loader=loader.name,
                 device="a Mac's GPU (MPS)" if idle.kind == "mps" else "the CPU",
             )
@@ -139,9 +169,20 @@ def _device_option(loader: Loader) -> Iterator[Finding]:
                 loader.project.link_at(spot.module, spot.at),
                 variant="device-ignored" if ignored else "device-discouraged",
                 related=elsewhere(option, loader, "set here"),
+                fix=_without_device(loader, option),
                 loader=loader.name,
             )
             return
+
+
+def _without_device(loader: Loader, option: OptionAlt) -> Fix | Refused:
+    """The option goes; where an older torch is possible, it may have chosen the device."""
+    oldest = loader.project.targets.torch_min
+    old = oldest is not None and oldest < _DEVICE_OPTION_IGNORED
+    change = remove_option(loader, option, "pin_memory_device")
+    if not old and isinstance(change, Change):
+        change = change._replace(shared=False)  # it does nothing for the others either
+    return fix_of("unsafe" if old else "safe", "Remove `pin_memory_device`", [change])
 
 
 # -- started and read too soon
@@ -161,7 +202,14 @@ def device_to_host_race(move: Move) -> Iterator[Finding]:
         variant="" if read else "kept",
         related=[Spot(found.module, found.at, "read here" if read else "kept here")],
         call=move.text,
+        fix=_waiting(move),
     )
+
+
+def _waiting(move: Move) -> Fix | Refused:
+    """The copy without ``non_blocking=True``: it waits, and nothing else changes."""
+    edit = edits.remove_argument(move.module.source, move.module.facts, move.call, "non_blocking")
+    return make_fix("safe", "Remove `non_blocking`", [edit])
 
 
 def _mentions_flag(move: Move) -> bool:
@@ -186,7 +234,25 @@ def mps_non_blocking_race(move: Move) -> Iterator[Finding]:
     if any(isinstance(value, Moved) for value in move.values()):
         return
     if joint(move.mps_worlds(), move.waits(False)):
-        yield _at(move, "DLC110", variant="" if move.names_mps() else "any-accelerator", call=move.text)
+        variant = "" if move.names_mps() else "any-accelerator"
+        yield _at(move, "DLC110", variant=variant, call=move.text, fix=_only_for_cuda(move))
+
+
+def _only_for_cuda(move: Move) -> Fix | Refused:
+    """``non_blocking`` where the device is CUDA's; on a Mac's the copy waits."""
+    call, module = move.call, move.module
+    if not any(arg.name == "non_blocking" and isinstance(arg.value, forms.Const) for arg in call.args):
+        return Refused("`non_blocking` is not written here as a literal")
+    target = target_of(move.args)
+    expr = target.expr if target is not None else None
+    if isinstance(expr, forms.Const):
+        edit = edits.remove_argument(module.source, module.facts, call, "non_blocking")
+        return make_fix("safe", "Remove `non_blocking`", [edit])
+    test = asks_for_cuda(move.project, move.point, expr)
+    if test is None:
+        return Refused("it is not clear how to ask this device whether it is CUDA's")
+    edit = edits.set_argument(module.source, module.facts, call, "non_blocking", test)
+    return make_fix("safe", f"Set `non_blocking={test}`", [edit])
 
 
 # -- made again and again
@@ -202,8 +268,53 @@ def host_tensor_then_move(move: Move) -> Iterator[Finding]:
     if in_every_step(move.project, move.link, move.steps):
         random = hostdata.is_random(move, made)
         yield _at(
-            move, "DLC111", variant="random" if random else "", call=move.text, made=move.module.line(made.func.at)
+            move,
+            "DLC111",
+            variant="random" if random else "",
+            call=move.text,
+            made=move.module.line(made.func.at),
+            fix=_made_there(move, made, random),
         )
+
+
+# Methods that give the same on any device.
+_EXACT = frozenset(
+    {"unsqueeze", "squeeze", "view", "reshape", "expand", "repeat", "permute", "transpose", "t", "flatten", "float",
+     "double", "half", "bfloat16", "long", "int", "bool", "to", "fill_", "zero_", "requires_grad_", "contiguous",
+     "detach", "clone", "view_as", "flip", "tile"}
+)  # fmt: skip
+
+
+def _is_plain(expr: forms.Expr) -> bool:
+    """Whether an argument is no tensor: a number, a type, a size."""
+    if isinstance(expr, forms.Unary):
+        return _is_plain(expr.value)
+    if isinstance(expr, forms.Binary):
+        return _is_plain(expr.left) and _is_plain(expr.right)
+    if isinstance(expr, forms.Sub):  # x.shape[0]
+        return last_name(expr.value) == "shape"
+    if isinstance(expr, forms.Call):  # x.size(0), len(x)
+        return last_name(expr.func) in ("size", "len", "int")
+    return isinstance(expr, forms.Const) or last_name(expr) == "shape" or (dotted(expr) or "").startswith("torch.")
+
+
+def _made_there(move: Move, made: forms.Call, random: bool) -> Fix | Refused:
+    """``device=`` for the function that makes the tensor, and no copy."""
+    module = move.module
+    target = target_of(move.args) if move.method != "cuda" or move.call.args else None
+    device = '"cuda"'
+    if target is not None and target.expr is not None:
+        device = module.line(target.expr.at)
+        if move.method == "cuda" and isinstance(target.expr, forms.Const):
+            device = f'"cuda:{target.expr.value}"'
+    methods = hostdata.methods_between(move)
+    if not all(map(_is_plain, (arg.value for method in methods for arg in method.args))):
+        return Refused("a method of the chain may take tensors that stay on the host")
+    added = edits.add_argument(module.source, module.facts, made, "device", device, order=())
+    # On a GPU the last digit of what is computed may differ.
+    computes = last_name(made.func) == "linspace" or not all(last_name(one.func) in _EXACT for one in methods)
+    kind: Applicability = "unsafe" if random or computes else "safe"
+    return make_fix(kind, f"Pass `device={device}`", [added, _without_method(module, move.call)])
 
 
 @rule("DLC112")
@@ -213,7 +324,8 @@ def loop_invariant_transfer(move: Move) -> Iterator[Finding]:
     found = hostdata.constant(move, move.steps)
     if found is not None:
         related = [Spot(move.module, found.loop.head, "in each round of this loop")] if found.loop is not None else []
-        yield _at(move, "DLC112", variant="forward" if found.in_forward else "", related=related, call=move.text)
+        variant, fix = "forward" if found.in_forward else "", constant_above(move, found)
+        yield _at(move, "DLC112", variant=variant, related=related, call=move.text, fix=fix)
 
 
 @rule("DLC113")
@@ -230,7 +342,14 @@ def cast_before_transfer(move: Move) -> Iterator[Finding]:
 # -- what they share
 
 
-def _at(move: Move, code: str, *, variant: str = "", related: list[Spot] | None = None, **fields: Any) -> Finding:
-    return finding(
-        code, Spot(move.module, move.call.at), move.link, variant=variant, related=related or (), fix=None, **fields
-    )
+def _at(
+    move: Move,
+    code: str,
+    *,
+    variant: str = "",
+    related: list[Spot] | None = None,
+    fix: Fix | Refused | None = None,
+    **fields: Any,
+) -> Finding:
+    spot = Spot(move.module, move.call.at)
+    return finding(code, spot, move.link, variant=variant, related=related or (), fix=fix, **fields)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from dlcheck.checks.lazy_handles import opened_in_each_process
 from dlcheck.checks.registry import rule
 from dlcheck.checks.report import Spot, finding, joint, provenance, written
 from dlcheck.findings import Finding
@@ -91,6 +92,7 @@ def _handle(loader: Loader, dataset: DatasetClass, handle: Handle, workers: Opti
             written(workers, loader)._replace(caption="the workers that inherit it"),
             *provenance(workers.value),
         ],
+        fix=opened_in_each_process(dataset, handle),
         handle=f"{handle.path.removeprefix('builtins.')}(...)",
         dataset=dataset.name,
     )

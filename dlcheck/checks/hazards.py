@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from dlcheck.checks import mending, moving
+from dlcheck.checks.option_edits import fix_of, set_option, workers_text
 from dlcheck.checks.registry import facts, rule
-from dlcheck.checks.report import Spot, finding, joint, provenance, written
-from dlcheck.findings import Finding
+from dlcheck.checks.report import Spot, finding, joint, make_fix, provenance, written
+from dlcheck.edits import Refused
+from dlcheck.facts import forms
+from dlcheck.findings import Finding, Fix
 from dlcheck.model.loaders import Loader, OptionAlt
 from dlcheck.model.processes.changes import Change
 from dlcheck.model.processes.children import ChildProcess, child_processes
@@ -71,9 +75,22 @@ def _unsendable(loader: Loader, found: Unsendable, workers: OptionAlt) -> Findin
         found.link,
         variant={"graph": "gradient", "fails": "stacked-gradient", "object": ""}[found.kind],
         related=_with_workers(loader, workers, "the workers that cannot send it"),
+        fix=_without_graph(found),
         what=found.what,
         owner=found.owner,
     )
+
+
+def _without_graph(found: Unsendable) -> Fix | Refused:
+    """Gradients off in the function that the worker runs."""
+    scope = found.link.scope
+    if found.kind == "object":
+        return Refused("it takes another way to return what it holds")
+    if scope.kind != "function" or scope.function.is_generator:
+        return Refused("a generator would switch gradients off for its caller, too")
+    torch, imports = mending.alias_of(found.module, "torch", "torch")
+    edit = moving.add_decorator(found.module.source, found.module.facts, scope, f"{torch}.no_grad()")
+    return make_fix("unsafe", f"Put `@{torch}.no_grad()` on `{scope.name}`", [edit, *imports])
 
 
 @rule("DLC215")
@@ -89,10 +106,20 @@ def hoarded_worker_tensors(hoard: Hoard) -> Iterator[Finding]:
                     Spot(hoard.module, hoard.at),
                     hoard.link,
                     related=_with_workers(loader, workers, "the workers that send these tensors"),
+                    fix=_copied(hoard),
                     value=hoard.text,
                     loader=loader.name,
                 )
                 return
+
+
+def _copied(hoard: Hoard) -> Fix | Refused:
+    value, module = hoard.value, hoard.module
+    if value is None:
+        return Refused("a batch may be a list or a dict of tensors")
+    is_array = isinstance(value, forms.Call) and last_name(value.func) == "numpy"
+    edit = mending.add_call(module.source, module.facts, value, ".copy()" if is_array else ".clone()")
+    return make_fix("safe", "Keep a copy", [edit])
 
 
 def _shares_files(project: Project) -> bool:
@@ -115,8 +142,18 @@ def gpu_tensors_hoarded(hoard: Hoard) -> Iterator[Finding]:
         hoard.link,
         variant="with-graph" if hoard.graph else "",
         related=related,
+        fix=_to_host(hoard),
         value=hoard.text,
     )
+
+
+def _to_host(hoard: Hoard) -> Fix | Refused:
+    """``.cpu()``, and the values without their graph where it is kept, too."""
+    if hoard.value is None:
+        return Refused("it may be more than one tensor, or joined to one on the GPU")
+    added = ".detach().cpu()" if hoard.graph else ".cpu()"
+    edit = mending.add_call(hoard.module.source, hoard.module.facts, hoard.value, added)
+    return make_fix("unsafe", f"Add `{added}`", [edit])
 
 
 @rule("DLC217")
@@ -141,10 +178,23 @@ def _fork_unsafe(loader: Loader, found: ForkUnsafe, workers: OptionAlt) -> Findi
         found.link,
         variant="" if threads else "client",
         related=[*other, *_with_workers(loader, workers, "the workers")],
+        fix=_fresh_processes(loader),
         what=found.what,
         library=found.library,
         dataset=found.dataset,
     )
+
+
+def _fresh_processes(loader: Loader) -> Fix | Refused:
+    """Workers that are no copies of the process; without workers, torch refuses the option."""
+    number = workers_text(loader)
+    if isinstance(number, Refused):
+        return number
+    text = f'"forkserver" if {number} else None' if number else '"forkserver"'
+    option = loader.option("multiprocessing_context")[0]
+    change = set_option(loader, option, "multiprocessing_context", text)
+    verb = "Set" if option.given else "Add"
+    return fix_of("unsafe", f"{verb} `multiprocessing_context={text}`", [change])
 
 
 @rule("DLC218")

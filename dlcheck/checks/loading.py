@@ -4,10 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dlcheck import edits
+from dlcheck.checks.loader_moves import build_once, draw_on
+from dlcheck.checks.option_edits import (
+    Change,
+    argument_text,
+    fix_of,
+    is_literal,
+    remove_option,
+    set_in_call,
+    set_option,
+    workers_text,
+)
 from dlcheck.checks.registry import rule
-from dlcheck.checks.report import Spot, elsewhere, finding, joint, make_fix, provenance, worlds, written
-from dlcheck.findings import Finding
+from dlcheck.checks.report import Spot, elsewhere, finding, joint, provenance, worlds, written
+from dlcheck.edits import Refused
+from dlcheck.findings import Finding, Fix
 from dlcheck.model.conditions import IN_WORKER
 from dlcheck.model.data.samples import CudaUse
 from dlcheck.model.frameworks import epochs_by
@@ -36,11 +47,18 @@ def synchronous_loading(loader: Loader) -> Iterator[Finding]:
                     spot,
                     loader.project.link_at(spot.module, spot.at),
                     related=[*related, *provenance(option.value)],
+                    fix=_start_workers(loader, option),
                     loader=loader.name,
                     dataset=cost.dataset,
                     what=cost.what,
                 )
                 return
+
+
+def _start_workers(loader: Loader, option: OptionAlt) -> Fix | Refused:
+    """A few workers: how many help depends on the machine."""
+    change = set_option(loader, option, "num_workers", "4")
+    return fix_of("unsafe", f"{'Set' if option.given else 'Add'} `num_workers=4`", [change])
 
 
 def _feeds_training(loader: Loader) -> bool:
@@ -83,21 +101,25 @@ def _respawning_by_trainer(loader: Loader) -> Iterator[Finding]:
 
 def _respawning(loader: Loader, where: Spot, option: OptionAlt, workers: OptionAlt) -> Finding:
     spot = written(option, loader)
-    module = loader.module
-    certain = isinstance(workers.value, Const) and workers.value.free is None and len(loader.option("num_workers")) == 1
-    fix = None
-    if certain and not option.given:
-        edit = edits.add_argument(module.source, module.facts, loader.call, "persistent_workers", "True")
-        fix = make_fix("unsafe", "Add `persistent_workers=True`", [edit])
     return finding(
         "DLC202",
         spot,
         loader.project.link_at(spot.module, spot.at),
         related=[where, *provenance(workers.value)],
-        fix=fix,
+        fix=_keep_workers(loader, option),
         loader=loader.name,
         workers=_count(workers.value, "worker", "workers"),
     )
+
+
+def _keep_workers(loader: Loader, option: OptionAlt) -> Fix | Refused:
+    """``persistent_workers=True``; torch refuses it without workers, so it follows a number that may be 0."""
+    number = workers_text(loader)
+    if isinstance(number, Refused):
+        return number
+    text = f"{number} > 0" if number else "True"
+    change = (set_in_call if number and option.given else set_option)(loader, option, "persistent_workers", text)
+    return fix_of("unsafe", f"{'Set' if option.given else 'Add'} `persistent_workers={text}`", [change])
 
 
 def _count(value: Value, one: str, many: str) -> str:
@@ -148,10 +170,36 @@ def _without_workers(loader: Loader, name: str, option: OptionAlt, workers: Opti
         loader.project.link_at(spot.module, spot.at),
         variant="defaults" if free and origin is not None else "",
         related=[*related, *provenance(workers.value)],
+        fix=_fit_to_workers(loader, name, option, workers),
         option=text,
         loader=loader.name,
         origin=origin.words if origin is not None else "",
     )
+
+
+# What stands for each option where there are no workers.
+_WITHOUT_WORKERS = {"prefetch_factor": "None", "multiprocessing_context": "None", "timeout": "0"}
+
+
+def _fit_to_workers(loader: Loader, name: str, option: OptionAlt, workers: OptionAlt) -> Fix | Refused:
+    """Without workers the option goes; where a user or a caller may give workers, it follows their number."""
+    if is_literal(loader, workers):
+        return fix_of("safe", f"Remove `{name}`", [remove_option(loader, option, name)])
+    number, said = workers_text(loader), argument_text(loader, name)
+    if isinstance(number, Refused):
+        return number
+    if said is None:
+        return Refused(f"`{name}` is given elsewhere")
+    oldest = loader.project.targets.torch_min
+    if name == "prefetch_factor" and oldest is not None and oldest < (2, 0):
+        return Refused("before torch 2.0 `prefetch_factor` cannot be `None`")
+    follows = f"{number} > 0" if said == "True" else f"{said} and {number} > 0"
+    if name != "persistent_workers":
+        follows = f"{said} if {number} else {_WITHOUT_WORKERS[name]}"
+    change = set_in_call(loader, option, name, follows)
+    if isinstance(change, Change):
+        change = change._replace(shared=False)  # with workers, it is what it was
+    return fix_of("safe", f"Set `{name}={follows}`", [change])
 
 
 @rule("DLC206")
@@ -168,6 +216,7 @@ def loader_rebuilt_in_loop(loader: Loader) -> Iterator[Finding]:
             Spot(loader.module, loader.name_at),
             loader.link,
             related=[Spot(loop.scope.module, loop.head, "built again in each round")],
+            fix=build_once(loader, loop),
             loader=loader.name,
             loop=loop.scope.module.line(loop.head),
         )
@@ -191,6 +240,7 @@ def next_iter_in_loop(call: NextCall) -> Iterator[Finding]:
         call.site.link,
         variant="no-workers" if cheap else "loop" if call.by_loop else "",
         related=[Spot(loader.module, loader.name_at, "the loader")],
+        fix=Refused("it may be meant as a look at one batch") if cheap else draw_on(call),
         loader=loader.name,
     )
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from dlcheck.checks.guard_edits import guarded
+from dlcheck.checks.lambda_edits import named_function
 from dlcheck.checks.registry import facts, rule
 from dlcheck.checks.report import Spot, finding, joint, provenance, written
 from dlcheck.findings import Finding
@@ -42,6 +44,7 @@ def missing_main_guard(script: Script) -> Iterator[Finding]:
                         written(workers, loader)._replace(caption="with these workers"),
                         *provenance(workers.value),
                     ],
+                    fix=guarded(script.module, run.link),
                     loader=loader.name,
                 )
                 return
@@ -95,6 +98,7 @@ def _unpicklable(loader: Loader, spot: Spot, obstacle: Obstacle, part: str) -> F
         loader.project.link_at(spot.module, spot.at),
         variant="linux" if only_forks(loader.project) else "",
         related=[written(workers, loader)._replace(caption="with these workers"), *provenance(workers.value)],
+        fix=named_function(obstacle, part.strip("`")),
         part=part[:1].upper() + part[1:],
         what=obstacle.what,
     )

@@ -5,14 +5,20 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from dlcheck import edits
+from dlcheck.checks import mending
+from dlcheck.checks.epoch_edits import seed_by_epoch
 from dlcheck.checks.registry import facts, rule
-from dlcheck.checks.report import Spot, finding, joint, provenance, written
-from dlcheck.findings import Finding
+from dlcheck.checks.report import Spot, finding, joint, make_fix, provenance, written
+from dlcheck.edits import Refused
+from dlcheck.facts import forms
+from dlcheck.findings import Edit, Finding, Fix
 from dlcheck.model import library
 from dlcheck.model.call_sites import called_name_at
 from dlcheck.model.data.one_shot import one_shot
 from dlcheck.model.data.samples import WORKER_WORDS, function_name, is_endless, library_transforms
 from dlcheck.model.datasets import DatasetClass
+from dlcheck.model.flow import links_of
 from dlcheck.model.loaders import Loader, OptionAlt
 from dlcheck.model.loops import BatchLoop
 from dlcheck.model.processes.late_changes import LoaderChange, loader_changes
@@ -225,8 +231,49 @@ def worker_init_fixed_seed(loader: Loader) -> Iterator[Finding]:
                     seeding.link,
                     variant=variant,
                     related=[written(option, loader)._replace(caption="runs in each worker when it starts")],
+                    fix=_seeded_by_torch(code, seeding),
                     seeding=seeding.text,
                 )
+
+
+def _seeded_by_torch(code: WorkerCode, seeding: Seeding) -> Fix | Refused:
+    """The seed that PyTorch gives each worker in each epoch, in the place of one that is the same again."""
+    module, seed, scope = seeding.module, _seed_at(seeding), seeding.link.scope
+    if not code.frames or scope is not code.frames[0][0].scope:
+        return Refused("the seed is chosen in a function that others may call, too")
+    if seed is None:
+        return Refused("the seed goes through a helper with several arguments")
+    if seeding.at == seeding.call.call.at and library.canonical(seeding.call.path).startswith("torch."):
+        # It has that seed already; and the other generators may be given torch's seed after this call.
+        if not isinstance(seeding.link.stmt, forms.Do):
+            return Refused("the call is part of a larger statement")
+        return make_fix(
+            "unsafe", "Leave torch's seed as it is",
+            [mending.remove_statement(module.source, module.facts, seeding.link)],
+        )  # fmt: skip
+    edit: Edit = edits.replace(module.source, module.facts, _origin(seeding, seed).at, "torch.initial_seed() % 2**32")
+    return make_fix("unsafe", "Take the seed of the worker", [edit, *mending.import_edits(module, "torch")])
+
+
+def _origin(seeding: Seeding, seed: forms.Expr) -> forms.Expr:
+    """What a local name is bound to, where that is done once, by itself, and for seeding only."""
+    if isinstance(seed, forms.Name):
+        scope = seeding.link.scope
+        bound = [link for link in links_of(scope) if seed.id in link.changes]
+        if len(bound) == 1 and not any(param.name == seed.id for param in scope.function.params):
+            stmt = bound[0].stmt
+            if isinstance(stmt, forms.Assign) and len(stmt.targets) == 1 and isinstance(stmt.targets[0], forms.Name):
+                return stmt.value
+    return seed
+
+
+def _seed_at(seeding: Seeding) -> forms.Expr | None:
+    """The seed where the code chooses it: an argument of the seeding call, or the only one of a helper."""
+    if seeding.at == seeding.call.call.at:
+        return seeding.seed
+    call = next((site.expr for site in seeding.module.calls if site.expr.at == seeding.at), None)
+    args = call.args if isinstance(call, forms.Call) else ()
+    return args[0].value if len(args) == 1 and not args[0].star else None
 
 
 def _samples_may_draw(loader: Loader, seeding: Seeding) -> bool:
@@ -337,6 +384,7 @@ def reseed_in_epoch_loop(loop: BatchLoop) -> Iterator[Finding]:
                     Spot(loop.module, loop.link.head, "the batches that come the same way"),
                 ],
                 about={"generators": sorted(reseed.generators) or ["own"]},
+                fix=seed_by_epoch(reseed),
                 seeding=reseed.text,
             )
 
@@ -413,8 +461,17 @@ def worker_seed_overflow(loader: Loader) -> Iterator[Finding]:
                     Spot(seeding.module, seeding.at),
                     seeding.link,
                     related=[Spot(loader.module, loader.name_at, "its loader")],
+                    fix=_narrowed(seeding),
                     seeding=seeding.text,
                 )
+
+
+def _narrowed(seeding: Seeding) -> Fix | Refused:
+    """The seed cut to what numpy takes, where the code chooses it."""
+    module, seed = seeding.module, _seed_at(seeding)
+    if seed is None:
+        return Refused("the seed goes through a helper with several arguments")
+    return make_fix("safe", "Cut the seed", [mending.add_operator(module.source, module.facts, seed, " % 2**32")])
 
 
 # -- iterating again

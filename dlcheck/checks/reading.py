@@ -4,17 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from dlcheck import edits
+from dlcheck.checks import mending
 from dlcheck.checks.registry import facts, rule
-from dlcheck.checks.report import Spot, finding, joint
-from dlcheck.findings import Finding
+from dlcheck.checks.report import Spot, finding, joint, make_fix
+from dlcheck.edits import Refused
+from dlcheck.facts import forms
+from dlcheck.findings import Edit, Finding, Fix
 from dlcheck.model import library
-from dlcheck.model.data.kinds import Kinds
-from dlcheck.model.data.list_samples import is_list_of_arrays, list_parts, unformatted_tokens
+from dlcheck.model.data.kinds import ARRAY, ENCODING, Kinds, list_of
+from dlcheck.model.data.list_samples import ListPart, is_list_of_arrays, list_parts, unformatted_tokens
 from dlcheck.model.data.reading import repeated_listings, repeated_reads
 from dlcheck.model.data.sample_code import SampleCode, sample_codes
 from dlcheck.model.data.tables import ColumnItem, column_items, pandas_lookups
+from dlcheck.model.datasets import DatasetClass
+from dlcheck.model.flow import links_of
 from dlcheck.model.loaders import Loader
+from dlcheck.model.scopes import Link, Site, descend, expressions
 from dlcheck.model.values import Made
+from dlcheck.model.workers import WorkerCall
 
 facts(SampleCode, sample_codes)
 facts(ColumnItem, column_items)
@@ -85,12 +93,31 @@ def python_list_sample(loader: Loader) -> Iterator[Finding]:
                     part.link,
                     variant="tokens" if part.tokens else "",
                     related=[loader_spot],
+                    fix=_as_tensor(alt.dataset, part),
                     text=part.text,
                     dataset=alt.dataset.name,
                 )
         elif alt.made is not None and _is_tokenized(loader, kinds, alt.made):
             spot = loader_spot._replace(caption="")
-            yield finding("DLC309", spot, loader.link, variant="hf", dataset="Dataset", text="")
+            yield finding("DLC309", spot, loader.link, variant="hf", fix=_HF, dataset="Dataset", text="")
+
+
+_HF = Refused('`.with_format("torch")` also says which columns become tensors')
+
+
+def _as_tensor(dataset: DatasetClass, part: ListPart) -> Fix | Refused:
+    module = part.module
+    if part.link.scope.owner not in dataset.project.lineage(dataset.cls):
+        return Refused("the list is made in a function that others may call, too")
+    torch, added = mending.alias_of(module, "torch", "torch")
+    expr = next((expr for root in expressions(part.link.stmt) for expr in descend(root) if expr.at == part.at), None)
+    if expr is None:
+        return Refused("it is not known where the list is given")
+    project = dataset.project
+    if Kinds(project.evaluator).of(expr, project.point(Site(expr, part.link, None))) == ENCODING:
+        return Refused("a tokenizer gives several lists at once: `return_tensors` says what it makes of them")
+    change = mending.wrap(module.source, module.facts, expr, f"{torch}.tensor(")
+    return make_fix("unsafe", "Make it a tensor", [change, *added])
 
 
 def _is_tokenized(loader: Loader, kinds: Kinds, made: Made) -> bool:
@@ -116,9 +143,37 @@ def tensor_from_ndarray_list(code: SampleCode) -> Iterator[Finding]:
                 "DLC310",
                 Spot(call.site.module, call.call.at),
                 call.site.link,
+                fix=_of_one_array(code, call),
                 maker=call.path,
                 text=call.site.module.line(call.call.at),
             )
+
+
+def _of_one_array(code: SampleCode, call: WorkerCall) -> Fix | Refused:
+    """The arrays become one array first; then a tensor of it, which is one copy of memory."""
+    module, form = call.site.module, call.call
+    first = form.args[0].value
+    numpy, added = mending.alias_of(module, "numpy", "np")
+    flat = code.kinds.of(first, call.point) == list_of(ARRAY)
+    whole = (
+        call.path in ("torch.tensor", "torch.as_tensor") and len(form.args) == 1 and isinstance(form.func, forms.Attr)
+    )
+    change = mending.wrap(module.source, module.facts, first, f"{numpy}.{'stack' if flat else 'array'}(")
+    changes: list[Edit | Refused] = [change, *added]
+    if flat and whole and isinstance(form.func, forms.Attr):
+        start, end = module.facts.span(form.func.name_at)
+        changes.append(Edit(module.source.place(start, end), "from_numpy"))
+    alike = flat and _made_alike(first, call.site.link)
+    return make_fix("safe" if alike else "unsafe", "Make one array of them first", changes)
+
+
+def _made_alike(expr: forms.Expr, link: Link) -> bool:
+    """Whether all items come from one expression: they are of one type."""
+    if isinstance(expr, forms.Name):
+        bound = [other.stmt for other in links_of(link.scope) if expr.id in other.changes and not other.blocks]
+        stmt = bound[0] if len(bound) == 1 else None
+        expr = stmt.value if isinstance(stmt, forms.Assign) and len(stmt.targets) == 1 else expr
+    return isinstance(expr, forms.Comp) and not isinstance(expr.value, forms.IfExp)
 
 
 @rule("DLC321")
@@ -127,7 +182,16 @@ def column_then_row_index(item: ColumnItem) -> Iterator[Finding]:
         "DLC321",
         Spot(item.module, item.at),
         item.link,
+        fix=_row_first(item),
         table=item.table,
         column=item.column,
         row=item.row,
     )
+
+
+def _row_first(item: ColumnItem) -> Fix | Refused:
+    text = f"{item.table}[{item.row}][{item.column}]"
+    if "#" in text:
+        return Refused("a comment stands in the way")
+    change = edits.replace(item.module.source, item.module.facts, item.at, text)
+    return make_fix("unsafe", "Take the row first", [change])

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
+from dlcheck import edits
+from dlcheck.checks import mending
+from dlcheck.checks.copied_samples import copied_first, copied_sample, straightened
 from dlcheck.checks.registry import facts, rule
-from dlcheck.checks.report import Spot, finding, joint, provenance, written
+from dlcheck.checks.report import Spot, finding, joint, make_fix, provenance, written
+from dlcheck.edits import Refused
 from dlcheck.facts import forms
-from dlcheck.findings import Finding
+from dlcheck.findings import Finding, Fix
 from dlcheck.model import library
 from dlcheck.model.data.collating import passes_samples_on
 from dlcheck.model.data.exhaustion import MapCode, map_codes
-from dlcheck.model.data.memory import ARRAY, CONTAINERS, DICT, NONE, TENSOR
+from dlcheck.model.data.memory import ARRAY, CONTAINERS, DICT, NONE, TENSOR, Piece
 from dlcheck.model.data.pipelines import Pipeline, becomes_float, is_neutral, pipelines, serves_small_images, shrinks
 from dlcheck.model.data.stored import Samples, TensorCode, tensor_codes
 from dlcheck.model.data.subsets import STACK, SubsetClass, SubsetStore, subset_classes, subset_stores
@@ -45,14 +50,20 @@ def view_ships_whole_storage(loader: Loader) -> Iterator[Finding]:
                 if alt.path == TENSOR_DATASET and joint(worlds, [alt.world]):
                     spot = written(option, loader)
                     link = loader.project.link_at(spot.module, spot.at)
-                    yield finding("DLC312", spot, link, variant="tensor-dataset", related=provenance(workers.value))
+                    yield finding(
+                        "DLC312",
+                        spot,
+                        link,
+                        variant="tensor-dataset",
+                        related=provenance(workers.value),
+                        fix=Refused("what gives the views is torch's own"),
+                    )
 
 
 def _views(loader: Loader, option: OptionAlt, workers: OptionAlt, worlds: list[World]) -> Iterator[Finding]:
     for samples, world in loader.project.samples_of(loader):
         for end in samples.ends:
-            views = [piece for piece in end.piece.within() if piece.kind == TENSOR and not piece.whole]
-            kept = next((piece.stored for piece in views if piece.stored is not None), None)
+            kept = next((piece.stored for piece in end.piece.within() if _is_view(piece)), None)
             if kept is not None and end.link is not None and joint(worlds, [world], [end.state.world]):
                 yield finding(
                     "DLC312",
@@ -63,9 +74,14 @@ def _views(loader: Loader, option: OptionAlt, workers: OptionAlt, worlds: list[W
                         written(workers, loader)._replace(caption="with these workers"),
                         *provenance(workers.value),
                     ],
+                    fix=copied_sample(samples, end, _is_view),
                     dataset=samples.dataset.name,
                     kept=f"self.{kept[1]}",
                 )
+
+
+def _is_view(piece: Piece) -> bool:
+    return piece.kind == TENSOR and not piece.whole and piece.stored is not None
 
 
 def _uncopied(loader: Loader) -> Iterator[OptionAlt]:
@@ -101,6 +117,7 @@ def negative_stride_from_numpy(code: TensorCode) -> Iterator[Finding]:
                 Spot(refusal.module, refusal.at),
                 refusal.link,
                 related=[Spot(*refusal.turned, "reversed here")],
+                fix=straightened(refusal),
                 call=refusal.call,
             )
     for end, loader in code.collated():
@@ -116,6 +133,7 @@ def negative_stride_from_numpy(code: TensorCode) -> Iterator[Finding]:
                     Spot(*turned, "reversed here"),
                     Spot(loader.module, loader.name_at, "collated by this loader"),
                 ],
+                fix=copied_sample(code.samples, end, lambda piece: piece.turned is not None and piece.kind == ARRAY),
             )
 
 
@@ -139,6 +157,7 @@ def inplace_edit_of_stored_sample(samples: Samples) -> Iterator[Finding]:
             Spot(edit.module, edit.at),
             edit.link,
             variant=variant,
+            fix=copied_first(edit, samples),
             kept=f"self.{edit.piece.stored[1]}",
             dataset=samples.dataset.name,
         )
@@ -181,10 +200,15 @@ def shared_buffer_sample(samples: Samples) -> Iterator[Finding]:
                 _returned(end, samples),
                 end.link,
                 related=[Spot(edit.module, edit.at, "each sample overwrites it here")],
+                fix=copied_sample(samples, end, partial(_is_of, piece)),
                 buffer=f"self.{edit.piece.stored[1]}" if edit.piece.stored else "",
                 dataset=samples.dataset.name,
             )
             break
+
+
+def _is_of(buffer: Piece, piece: Piece) -> bool:
+    return piece.stored == buffer.stored
 
 
 # -- None in a batch
@@ -282,12 +306,40 @@ def totensor_before_crop(pipeline: Pipeline) -> Iterator[Finding]:
                     Spot(steps[first].module, steps[first].at),
                     project.link_at(steps[first].module, steps[first].at),
                     related=[Spot(step.module, step.at, "only here it becomes smaller")],
+                    fix=_smaller_first(pipeline, first),
                     first=steps[first].name,
                     later=step.name,
                 )
             return
         if not is_neutral(step):
             return
+
+
+_CONVERSIONS = frozenset({"ToTensor", "Normalize", "ToDtype", "ConvertImageDtype", "ConvertDtype"})
+
+
+def _smaller_first(pipeline: Pipeline, first: int) -> Fix | Refused:
+    """The conversions behind the steps that make the image smaller; all others stay in their order."""
+    call, module, steps = pipeline.call, pipeline.site.module, pipeline.steps
+    given = call.args[0].value if call.args else None
+    items = given.items if isinstance(given, forms.Sequence) else ()
+    if [(module, item.at) for item in items] != [(step.module, step.at) for step in steps]:
+        return Refused("the steps do not stand in one list")
+    last = first
+    for number, step in enumerate(steps[first + 1 :], first + 1):
+        if shrinks(pipeline.project, step):
+            last = number
+        elif not is_neutral(step):
+            break
+    moved = [number for number in range(first, last + 1) if steps[number].name in _CONVERSIONS]
+    order = [number for number in range(first, last + 1) if number not in moved] + moved
+    facts, text = module.facts, module.source.text
+    texts = [text[slice(*facts.span(items[number].at))] for number in order]
+    if any("#" in one for one in texts):
+        return Refused("a comment stands in the way")
+    pairs = zip(range(first, last + 1), texts, strict=True)
+    changes = [edits.replace(module.source, facts, items[number].at, new) for number, new in pairs]
+    return make_fix("unsafe", "Make the image smaller first", changes)
 
 
 # -- subsets
@@ -311,9 +363,20 @@ def subset_getitem_ignored(found: SubsetClass) -> Iterator[Finding]:
         Spot(found.method.module, found.method.function.name_at),
         found.method.link,
         variant=variant,
+        fix=_with_getitems(found),
         cls=found.cls.name,
         base=found.base.rpartition(".")[2],
     )
+
+
+def _with_getitems(found: SubsetClass) -> Fix | Refused:
+    module = found.cls.module
+    own = next((param.name for param in found.method.function.params), "self")
+    lines = (f"def __getitems__({own}, indices):", f"    return [{own}[index] for index in indices]")
+    if len({param.name for param in found.method.function.params if param.default is None}) != 2:
+        return Refused("its `__getitem__` takes something else than an index")
+    edit = mending.add_methods(module.source, module.facts, found.method, [lines])
+    return make_fix("safe", "Add `__getitems__`", [edit])
 
 
 _TRANSFORMS = frozenset({"transform", "transforms", "target_transform", "target_transforms"})

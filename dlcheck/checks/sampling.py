@@ -4,9 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from dlcheck.checks.epoch_edits import tell_epoch
+from dlcheck.checks.option_edits import (
+    Change,
+    alone,
+    argument_text,
+    fix_of,
+    remove_option,
+    set_in_call,
+    siblings,
+)
 from dlcheck.checks.registry import rule
 from dlcheck.checks.report import Spot, elsewhere, finding, joint, provenance, written
-from dlcheck.findings import Finding
+from dlcheck.edits import Refused
+from dlcheck.findings import Finding, Fix
 from dlcheck.model import library
 from dlcheck.model.conditions import is_object
 from dlcheck.model.loaders import Loader, OptionAlt
@@ -59,6 +70,7 @@ def missing_set_epoch(loader: Loader) -> Iterator[Finding]:
                     Spot(sampler.module, sampler.name_at),
                     sampler.link,
                     related=[Spot(loop.module, loop.link.head, "iterated anew in each epoch here")],
+                    fix=tell_epoch(sampler, loop),
                     sampler=sampler.name,
                 )
                 break
@@ -89,13 +101,15 @@ def _conflicts(loader: Loader) -> Iterator[Finding]:
             for other in loader.option(second):
                 if _is_set(second, other) and joint([one.world], [other.world], loader.worlds()):
                     spot, also = (one, other) if first == "shuffle" else (other, one)
-                    yield _exclusive(loader, spot, [also], f"`{_text(first, one)}` and `{_text(second, other)}`", why)
+                    options = f"`{_text(first, one)}` and `{_text(second, other)}`"
+                    name = "shuffle" if first == "shuffle" else second
+                    yield _exclusive(loader, name, spot, [also], options, why)
                     break
     for size in loader.option("batch_size"):
         for drop in loader.option("drop_last"):
             if size.given and size.is_(None) and drop.is_(True) and joint([size.world], [drop.world], loader.worlds()):
                 why = "without batches there is no last one to drop"
-                yield _exclusive(loader, drop, [size], "`batch_size=None` and `drop_last=True`", why)
+                yield _exclusive(loader, "drop_last", drop, [size], "`batch_size=None` and `drop_last=True`", why)
 
 
 def _iterable_conflicts(loader: Loader) -> Iterator[Finding]:
@@ -107,7 +121,7 @@ def _iterable_conflicts(loader: Loader) -> Iterator[Finding]:
         for option in loader.option(name):
             if _is_set(name, option) and joint([option.world], iterable, loader.worlds()):
                 why = "an iterable dataset decides the order itself"
-                yield _exclusive(loader, option, [], f"`{_text(name, option)}` with an `IterableDataset`", why)
+                yield _exclusive(loader, name, option, [], f"`{_text(name, option)}` with an `IterableDataset`", why)
                 break
 
 
@@ -126,7 +140,9 @@ def _text(name: str, option: OptionAlt) -> str:
     return f"{name}={option.value.value!r}" if isinstance(option.value, Const) else name
 
 
-def _exclusive(loader: Loader, option: OptionAlt, others: list[OptionAlt], options: str, why: str) -> Finding:
+def _exclusive(
+    loader: Loader, name: str, option: OptionAlt, others: list[OptionAlt], options: str, why: str
+) -> Finding:
     spot = written(option, loader)
     related = elsewhere(option, loader, "set here")
     for other in others:
@@ -138,6 +154,23 @@ def _exclusive(loader: Loader, option: OptionAlt, others: list[OptionAlt], optio
         spot,
         loader.project.link_at(spot.module, spot.at),
         related=[*related, *provenance(option.value)],
+        fix=_one_of_them(loader, name, option, others),
         options=options,
         why=why,
     )
+
+
+def _one_of_them(loader: Loader, name: str, option: OptionAlt, others: list[OptionAlt]) -> Fix | Refused:
+    """The option that is excluded goes; ``shuffle`` stays for a sampler that may be ``None``."""
+    if name == "batch_sampler":
+        return Refused("without it each batch would be one sample: give a `batch_size` instead")
+    samplers = [alt for other in siblings(loader) for alt in other.option("sampler")]
+    if name == "shuffle" and set(others) & set(samplers) and any(alt.is_(None) for alt in samplers):
+        sampler = argument_text(loader, "sampler")
+        if sampler is None:
+            return Refused("only some of the samplers exclude `shuffle`")
+        change = set_in_call(loader, option, name, f"{sampler} is None")
+        if isinstance(change, Change):
+            change = change._replace(shared=False)  # who gives no sampler still shuffles
+        return fix_of("safe", f"Set `shuffle={sampler} is None`", [change])
+    return fix_of("unsafe", f"Remove `{name}`", [alone(remove_option(loader, option, name))])

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from dlcheck import edits
+from dlcheck.checks.mending import import_edits
+from dlcheck.checks.option_edits import alone, fix_of, set_option
 from dlcheck.checks.registry import facts, rule
-from dlcheck.checks.report import Spot, elsewhere, finding, joint, provenance, written
-from dlcheck.findings import Finding
+from dlcheck.checks.report import Spot, elsewhere, finding, joint, make_fix, provenance, written
+from dlcheck.edits import Refused
+from dlcheck.facts import forms
+from dlcheck.findings import Finding, Fix
 from dlcheck.model import calling
 from dlcheck.model.data.lengths import dataset_lengths
 from dlcheck.model.data.ordering import in_order, shuffles_itself
@@ -17,14 +22,14 @@ from dlcheck.model.loops import BatchLoop
 from dlcheck.model.randomness.replicas import has_other_order_per_rank, is_map_style, replicas, same_for_all_ranks
 from dlcheck.model.randomness.samplers import DistributedSampler, all_distributed_samplers, drops_last, knows_of_padding
 from dlcheck.model.randomness.weighting import WeightedSampling, weighted_samplings
-from dlcheck.model.scopes import Module
+from dlcheck.model.scopes import Module, dotted, last_name
 from dlcheck.model.training.averages import Average, adds_means, averages, miscounts
 from dlcheck.model.training.compiled import compiled_calls, decides_shapes
 from dlcheck.model.training.evaluation import evaluates, goes_backward, in_evaluation_mode, updates_weights
 from dlcheck.model.training.metrics import collects, reduced_over_ranks, removes_repeats, stops_early
 from dlcheck.model.training.normalization import crashing_norm
 from dlcheck.model.training.row_order import is_shuffled, pairings
-from dlcheck.model.values import Const, Func
+from dlcheck.model.values import Const, External, Func
 from dlcheck.model.workers import worker_code
 from dlcheck.model.worlds import World
 
@@ -37,7 +42,30 @@ def unseeded_random_split(split: RandomSplit) -> Iterator[Finding]:
     if split.is_repeatable():
         return
     variant = "ranks" if split.differs_between_ranks() else "restart" if split.outlives_a_restart() else ""
-    yield finding("DLC408", Spot(split.module, split.name_at), split.link, variant=variant, call=split.name)
+    spot = Spot(split.module, split.name_at)
+    yield finding("DLC408", spot, split.link, variant=variant, fix=_seeded(split), call=split.name)
+
+
+# The argument that makes each kind of split repeatable, its value, and the places of the arguments.
+_GENERATOR = "torch.Generator().manual_seed(42)"
+_SEEDS = {
+    "random_split": ("generator", _GENERATOR, ("dataset", "lengths", "generator")),
+    "randperm": ("generator", _GENERATOR, ()),
+    "train_test_split": ("random_state", "42", ()),
+}
+
+
+def _seeded(split: RandomSplit) -> Fix | Refused:
+    call, module = split.call, split.module
+    values = split.project.evaluator.values(call.func, split.project.point(split.site))
+    paths = {value.path if isinstance(value, External) else "" for value in values}
+    kind = paths.pop().rpartition(".")[2] if len(paths) == 1 else last_name(call.func)
+    if kind not in _SEEDS:
+        return Refused("it draws from the generator of the whole process: seed that, or draw from one of your own")
+    name, text, order = _SEEDS[kind]
+    edit = edits.set_argument(module.source, module.facts, call, name, text, order=order)
+    imports = import_edits(module, "torch") if text.startswith("torch.") else ()
+    return make_fix("unsafe", f"Pass `{name}={text}`", [edit, *imports])
 
 
 @rule("DLC412")
@@ -109,11 +137,30 @@ def _wrong_length(loader: Loader, loop: BatchLoop, average: Average, variant: st
             Spot(loop.module, average.sum.link.head, "added up here"),
             Spot(loader.module, loader.name_at, "the loader"),
         ],
+        fix=_counted(loader, loop, average.length, variant, why),
         sum=average.sum.name,
         length=loop.module.line(average.length.at),
         loader=loader.name,
         why=why,
     )
+
+
+def _counted(loader: Loader, loop: BatchLoop, length: forms.Expr, variant: str, why: str) -> Fix | Refused:
+    """The number of what was added up: of the batches, or of the samples that the sampler or full batches give."""
+    counted = length.args[0].value if isinstance(length, forms.Call) and len(length.args) == 1 else None
+    if not isinstance(counted, forms.Attr) or counted.name != "dataset" or dotted(counted) is None:
+        return Refused("the length is not written as `len(loader.dataset)`")
+    module = loop.module
+    name = module.line(counted.value.at)
+    text = f"len({name})" if variant else f"len({name}.sampler)"
+    if not variant and "drop_last" in why:
+        if loop.link.scope is not loader.link.scope:
+            return Refused("other loaders may come here, which do not drop their last batch")
+        text = f"(len({name}) * {name}.batch_size)"
+    if not variant and any(option.given and not option.is_(None) for option in loader.option("batch_sampler")):
+        return Refused("its batch sampler may have no length of its own")
+    edit = edits.replace(module.source, module.facts, length.at, text)
+    return make_fix("unsafe", f"Divide by `{text}`", [edit])
 
 
 def _batches(loader: Loader) -> list[World]:
@@ -178,9 +225,16 @@ def _dropped(loader: Loader, drop: OptionAlt, sizes: list[OptionAlt], evaluated:
         spot,
         loader.project.link_at(spot.module, spot.at),
         related=[*evaluated, *elsewhere(drop, loader, "set here"), *provenance(drop.value)],
+        fix=_changed(loader, drop, "drop_last", "False"),
         loader=loader.name,
         samples=_at_most(sizes),
     )
+
+
+def _changed(loader: Loader, option: OptionAlt, name: str, text: str) -> Fix | Refused:
+    """Another value for an option, where no other loader has it from the same place."""
+    verb = "Set" if option.given else "Add"
+    return fix_of("unsafe", f"{verb} `{name}={text}`", [alone(set_option(loader, option, name, text))])
 
 
 def _at_most(sizes: list[OptionAlt]) -> str:
@@ -256,6 +310,7 @@ def _unshuffled(loader: Loader, loop: BatchLoop) -> Finding:
         spot,
         loader.project.link_at(spot.module, spot.at),
         related=[Spot(loop.module, loop.link.head, "trained here"), *provenance(option.value)],
+        fix=_changed(loader, option, "shuffle", "True"),
         loader=loader.name,
     )
 
@@ -280,6 +335,7 @@ def small_last_batch_batchnorm(loader: Loader) -> Iterator[Finding]:
                         Spot(*norm, "needs more than one sample"),
                         Spot(loop.module, loop.link.head, "trained here"),
                     ],
+                    fix=_changed(loader, drop, "drop_last", "True"),
                     loader=loader.name,
                     number=number,
                     size=size,
@@ -380,7 +436,14 @@ def shuffled_order_dependent_evaluation(loop: BatchLoop) -> Iterator[Finding]:
                         Spot(loop.module, loop.link.head, "collected here"),
                         Spot(pairing.module, pairing.at, "laid beside the dataset's rows here"),
                     ],
+                    fix=_in_order(loader, option, name),
                     loader=loader.name,
                     results=pairing.name,
                 )
                 return
+
+
+def _in_order(loader: Loader, option: OptionAlt, name: str) -> Fix | Refused:
+    if name != "shuffle":
+        return Refused("a sampler decides the order: take one that keeps it")
+    return _changed(loader, option, "shuffle", "False")

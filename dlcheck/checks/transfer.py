@@ -6,14 +6,19 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from dlcheck import edits
+from dlcheck.checks.device_tests import asks_for_cuda
+from dlcheck.checks.mending import import_edits
+from dlcheck.checks.option_edits import fix_of, set_option
 from dlcheck.checks.registry import rule
 from dlcheck.checks.report import Spot, elsewhere, finding, joint, make_fix, provenance, worlds, written
 from dlcheck.edits import Refused
+from dlcheck.facts import forms
 from dlcheck.findings import Applicability, Finding, Fix
+from dlcheck.model import calling
 from dlcheck.model.loaders import Loader, OptionAlt
 from dlcheck.model.training.copying import pinned_for_this_copy
 from dlcheck.model.training.pinning import gives_objects, unpinnable_batches
-from dlcheck.model.transfers import Transfer
+from dlcheck.model.transfers import Transfer, target_of
 from dlcheck.model.values import Alt, Batch, Pinned
 from dlcheck.model.worlds import World
 
@@ -54,7 +59,7 @@ def non_blocking_without_pin(transfer: Transfer) -> Iterator[Finding]:
                     transfer,
                     "DLC102",
                     related=[_unpinned_here(loader), *provenance(option.value)],
-                    fix=_pin(loader, option),
+                    fix=_pin(loader, option, [transfer]),
                     call=transfer.text,
                     loader=loader.name,
                 )
@@ -81,7 +86,7 @@ def missing_pin_memory(loader: Loader) -> Iterator[Finding]:
                     spot,
                     loader.link if spot.module is loader.module else loader.project.link_at(spot.module, spot.at),
                     related=[_copied_here(transfer), *provenance(option.value)],
-                    fix=_pin(loader, option),
+                    fix=_pin(loader, option, [copy for copy, _ in copies]),
                     loader=loader.name,
                     call=transfer.text,
                 )
@@ -150,19 +155,31 @@ def _copied_here(transfer: Transfer) -> Spot:
     return Spot(transfer.module, transfer.call.at, "copied to the GPU here")
 
 
-def _non_blocking(transfer: Transfer) -> Fix | Refused | None:
-    """``non_blocking=True``; on a Mac with an older torch it races, so only where MPS is no target."""
+def _non_blocking(transfer: Transfer) -> Fix | Refused:
+    """``non_blocking=True``; where a Mac's GPU is possible, on which older torch races, only for CUDA."""
     if transfer.method == "type":
-        return None
-    module = transfer.module
-    edit = edits.add_argument(module.source, module.facts, transfer.call, "non_blocking", "True")
-    kind: Applicability = "unsafe" if transfer.maybe_mps() else "safe"
-    return make_fix(kind, "Add `non_blocking=True`", [edit])
+        return Refused("`.type()` also converts: write `.to(device, non_blocking=True)`")
+    module, call = transfer.module, transfer.call
+    given = next((arg.value for arg in call.args if arg.name in ("non_blocking", "async")), None)
+    if given is not None and not isinstance(given, forms.Const):
+        return Refused(f"`{module.line(given.at)}` decides it")
+    if any(arg.name == "async" for arg in call.args):
+        return Refused("`async` is a name of old versions of torch")
+    kind: Applicability = "safe"
+    text = "True"
+    if transfer.maybe_mps():
+        target = target_of(calling.arguments(call, transfer.point))
+        test = asks_for_cuda(transfer.project, transfer.point, target.expr if target is not None else None)
+        text, kind = (test, "safe") if test else ("True", "unsafe")
+    edit = edits.set_argument(module.source, module.facts, call, "non_blocking", text)
+    return make_fix(kind, f"{'Add' if given is None else 'Set'} `non_blocking={text}`", [edit])
 
 
-def _pin(loader: Loader, option: OptionAlt) -> Fix | Refused | None:
-    if option.given:
-        return None
-    module = loader.module
-    edit = edits.add_argument(module.source, module.facts, loader.call, "pin_memory", "True")
-    return make_fix("safe", "Add `pin_memory=True`", [edit])
+def _pin(loader: Loader, option: OptionAlt, copies: Sequence[Transfer]) -> Fix | Refused:
+    """``pin_memory=True``; where the program runs without a GPU as well, only where there is one."""
+    always = all(kind == "cuda" and not copy.maybe_mps() for copy in copies for kind, _ in copy.devices)
+    text = "True" if always else "torch.cuda.is_available()"
+    change = set_option(loader, option, "pin_memory", text)
+    imports = [] if always or isinstance(change, Refused) else import_edits(change.module, "torch")
+    verb = "Set" if option.given else "Add"
+    return fix_of("safe", f"{verb} `pin_memory={text}`", [change], imports)

@@ -5,9 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from dlcheck import edits
+from dlcheck.checks.loader_moves import start_anew
+from dlcheck.checks.mending import alias_of, below_imports, import_edits
+from dlcheck.checks.option_edits import alone, fix_of, remove_option, set_option
 from dlcheck.checks.registry import facts, option, rule
-from dlcheck.checks.report import Spot, elsewhere, finding, joint, provenance, written
-from dlcheck.findings import Finding
+from dlcheck.checks.report import Spot, elsewhere, finding, joint, make_fix, provenance, written
+from dlcheck.edits import Refused
+from dlcheck.findings import Finding, Fix
 from dlcheck.model import calling, library
 from dlcheck.model.data.in_memory import is_plain_tensor_dataset, lies_in_memory
 from dlcheck.model.data.sizes import sample_bytes
@@ -42,11 +47,22 @@ def workers_for_in_memory_data(loader: Loader) -> Iterator[Finding]:
                 spot,
                 loader.project.link_at(spot.module, spot.at),
                 related=provenance(workers.value),
+                fix=_load_in_process(loader, workers),
                 loader=loader.name,
                 dataset=_dataset_name(loader),
                 workers=_count(workers.value),
             )
             return
+
+
+def _load_in_process(loader: Loader, workers: OptionAlt) -> Fix | Refused:
+    """No workers, and none of the options that demand them."""
+    changes = [alone(set_option(loader, workers, "num_workers", "0"))]
+    for name in ("persistent_workers", "prefetch_factor", "multiprocessing_context", "timeout"):
+        given = {(option.module, option.at): option for option in loader.option(name) if option.given}
+        changes += [alone(remove_option(loader, option, name)) for option in given.values()]
+    also = ", and remove what needs workers" if len(changes) > 1 else ""
+    return fix_of("unsafe", f"Set `num_workers=0`{also}", changes)
 
 
 def _is_for_nothing(loader: Loader, workers: OptionAlt) -> bool:
@@ -125,10 +141,22 @@ def too_many_workers(loader: Loader) -> Iterator[Finding]:
             loader.project.link_at(spot.module, spot.at),
             variant=excess.variant,
             related=[*provenance(workers.value), *excess.related],
+            fix=_usable_cpus(workers),
             loader=loader.name,
             workers=excess.workers,
         )
         return
+
+
+def _usable_cpus(workers: OptionAlt) -> Fix | Refused:
+    """The CPUs that the process may use, in the place of those of the machine, and not more than eight."""
+    counted = _counting_call(workers.value)
+    if counted is None:
+        return Refused("the right number depends on the machine")
+    module, at = counted
+    text = "min(8, len(os.sched_getaffinity(0)))"
+    replaced = edits.replace(module.source, module.facts, at, text)
+    return make_fix("unsafe", f"Take `{text}`", [replaced, *import_edits(module, "os")])
 
 
 class _Excess(NamedTuple):
@@ -265,10 +293,20 @@ def _prefetching(loader: Loader, flight: _InFlight, variant: str, size: int | No
         loader.project.link_at(spot.module, spot.at),
         variant=variant,
         related=[*others, *provenance(flight.workers.value), *provenance(flight.factor.value)],
+        fix=_prefetch_less(loader, flight, variant),
         loader=loader.name,
         batches=flight.batches,
         size=_mib(size),
     )
+
+
+def _prefetch_less(loader: Loader, flight: _InFlight, variant: str) -> Fix | Refused:
+    """Two batches for each worker, which is torch's default."""
+    given = flight.factor.value.value if isinstance(flight.factor.value, Const) else None
+    each = 2 * flight.batches // given if isinstance(given, int) and given > 2 else 0
+    if not each or not variant and each > int(option(loader.project, "DLC210", "batches-in-flight")):
+        return Refused("it takes fewer workers, or smaller batches")
+    return fix_of("unsafe", "Set `prefetch_factor=2`", [set_option(loader, flight.factor, "prefetch_factor", "2")])
 
 
 def _mib(size: int | None) -> str:
@@ -291,6 +329,7 @@ def cycle_over_loader(cycled: CycledLoader) -> Iterator[Finding]:
         cycled.site.link,
         variant="endless" if loader.never_ends() else "",
         related=[Spot(loader.module, loader.name_at, "the loader")],
+        fix=start_anew(cycled, loader.never_ends()),
         call=cycled.site.module.line(cycled.call.at),
         loader=loader.name,
     )
@@ -358,11 +397,19 @@ def cv2_threads_in_workers(loader: Loader) -> Iterator[Finding]:
                             written(workers, loader)._replace(caption="in each of these workers"),
                             *provenance(workers.value),
                         ],
+                        fix=_one_thread(call.site.module),
                         call=call.path,
                         owner=owner,
                         workers=_count(workers.value),
                     )
                 return
+
+
+def _one_thread(module: Module) -> Fix | Refused:
+    cv2, missing = alias_of(module, "cv2", "cv2")
+    if missing:
+        return Refused("the module does not import `cv2` by itself")
+    return make_fix("safe", "Give OpenCV no threads of its own", [below_imports(module, f"{cv2}.setNumThreads(0)")])
 
 
 def _limits_opencv(loader: Loader, call: WorkerCall) -> bool:

@@ -33,7 +33,7 @@ from dlcheck.model.values import (
     Unknown,
     Value,
 )
-from dlcheck.model.worlds import ANY
+from dlcheck.model.worlds import ANY, World
 
 if TYPE_CHECKING:
     from dlcheck.model.evaluate import Evaluator
@@ -145,6 +145,10 @@ def get(ev: Evaluator, value: Value, name: str, expr: forms.Attr, point: Point) 
     if isinstance(value, Made):
         if value.path == "torch.device" and name == "type" and value.args is not None:
             return _device_type(ev, value, expr, point)
+        if value.path == "torch.accelerator.current_accelerator" and name == "type":
+            # Where CUDA is not there it may be another's: none of them is CUDA's.
+            kinds = (("cuda", True), ("mps", False))
+            return [Alt(Const(kind), World({("symbol", "cuda"): there})) for kind, there in kinds]
         found = settings.namespace_attribute(ev, value, name)
         if found is None:
             found = settings.node_attribute(ev, f"{value.path}().{name}")

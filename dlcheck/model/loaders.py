@@ -259,10 +259,16 @@ class Loader:
                     return False
                 if isinstance(expr, forms.Call) and last_name(expr.func) in _RANDOM:
                     return False
-        used = [other.link for other in self.loops] + [
-            call.site.link for call in self.project.next_calls if call.ref.key == self.ref.key
-        ]
-        return any(loop in (link, *link.outer()) for link in used)
+        return loop in self._loops_around_its_use() and not self.dataset_changes()
+
+    def _loops_around_its_use(self) -> Iterator[Link]:
+        """The loops in whose rounds batches are drawn, be it by a function that they call."""
+        for other in self.loops:
+            yield other.link
+            yield from loops.enclosing_loops(self.project, other.link, other.inner, other.world)
+        for call in self.project.next_calls:
+            if call.ref.key == self.ref.key:
+                yield from loops.enclosing_loops(self.project, call.site.link, call.site.inner, call.world)
 
 
 _RANDOM = frozenset(

@@ -239,6 +239,7 @@ def _batches(ev: Evaluator, alts: list[Alt]) -> Iterator[tuple[Batch, World]]:
 def next_calls(project: Project) -> Iterator[NextCall]:
     """Every ``next(iter(loader))``."""
     ev = project.evaluator
+    project.loops  # noqa: B018 -- it makes sure that the files that draw from loaders are read
     for module in project.loaded():
         for site in module.calls:
             call = site.expr

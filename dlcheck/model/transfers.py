@@ -92,12 +92,28 @@ class Transfer(CallSite):
         )
 
     def maybe_mps(self) -> bool:
-        return any(kind == "mps" for kind, _ in self.devices)
+        """Whether the device can be a Mac's GPU: by its name, or as whatever accelerator there is."""
+        if any(kind == "mps" for kind, _ in self.devices):
+            return True
+        target = target_of(calling.arguments(self.call, self.point))
+        alts = self.project.evaluator.force(target) if target is not None and self.method == "to" else []
+        return any(_is_any_accelerator(alt.value) for alt in alts)
 
 
 def device_kinds(ev: Evaluator, thunk: Thunk) -> list[tuple[Kind, World]]:
     """What kinds of device an expression can name, each with its world."""
-    return [(_kind(value, thunk), world) for value, world in _flat(ev, ev.force(thunk))]
+    out: list[tuple[Kind, World]] = []
+    for value, world in _flat(ev, ev.force(thunk)):
+        if _is_any_accelerator(value):  # CUDA's where there is one
+            with_cuda = world.assume(("symbol", "cuda"), True)
+            out += [("cuda", with_cuda)] if with_cuda is not None else [("unknown", world)]
+        else:
+            out.append((_kind(value, thunk), world))
+    return out
+
+
+def _is_any_accelerator(value: Value) -> bool:
+    return isinstance(value, Made) and value.path == "torch.accelerator.current_accelerator"
 
 
 def _flat(ev: Evaluator, alts: list[Alt]) -> Iterator[Alt]:
@@ -158,7 +174,7 @@ def _named(name: object) -> Kind:
 def _made(value: Made, thunk: Thunk) -> Kind:
     if value.path.startswith("text:"):
         return _named(value.path.removeprefix("text:"))
-    if value.path in ("torch.accelerator.current_accelerator", "torch.cuda.current_device", "torch.cuda.device"):
+    if value.path in ("torch.cuda.current_device", "torch.cuda.device"):
         return "cuda"
     if value.path in ("torch.distributed.get_rank",) or _is_rank(thunk):
         return "cuda"

@@ -64,6 +64,7 @@ class Handle(NamedTuple):
     at: int  # the opening call
     link: Link
     world: World
+    parts: tuple[str, ...] = ()  # the attributes that keep what was got from it, and are handles, too
 
 
 class Kept(NamedTuple):
@@ -195,7 +196,9 @@ def _used(dataset: DatasetClass, cls: Scope, stored: list[tuple[str, Made, World
             opened = _opening(made)
             if opened.args is not None and opened.args.call is not None and opened.args.point is not None:
                 point = opened.args.point
-                yield Handle(kind, root, name, point.module, opened.args.call.at, point.link, world)
+                yield Handle(
+                    kind, root, name, point.module, opened.args.call.at, point.link, world, tuple(sorted(parts))
+                )
 
 
 def _opening(made: Made) -> Made:

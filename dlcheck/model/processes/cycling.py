@@ -40,6 +40,7 @@ class CycledLoader:
 def cycled_loaders(project: Project) -> Iterator[CycledLoader]:
     """Every loader of the loaded modules that is cycled, in each world in which it is."""
     ev = project.evaluator
+    project.loops  # noqa: B018 -- it makes sure that the files that get loaders are read
     names = {"cycle"} | project.aliases("cycle")
     for module in project.loaded():
         if "itertools" not in module.libraries:

@@ -31,10 +31,11 @@ def evaluates(loop: BatchLoop) -> bool:
 
 def goes_backward(loop: BatchLoop) -> bool:
     """Whether the loop, or what it calls, runs a backward pass in the loop's own world, or hands it to a helper."""
-    return any(_is_of_training(call_of(site)) for site in reached_calls(loop))
+    return any(is_of_training(call_of(site)) for site in reached_calls(loop))
 
 
-def _is_of_training(call: forms.Call) -> bool:
+def is_of_training(call: forms.Call) -> bool:
+    """Whether a call goes backward, or hands that to a helper."""
     name = last_name(call.func)
     if name in _BACKWARD or name == "zero_grad" or name.startswith(("train_", "training_", "optimize_")):
         return True
@@ -45,7 +46,7 @@ def _is_of_training(call: forms.Call) -> bool:
 def updates_weights(loop: BatchLoop) -> bool:
     """Whether the loop trains: a backward pass, and an optimizer's step."""
     calls = [call_of(site) for site in reached_calls(loop)]
-    return any(map(_is_of_training, calls)) and any("step" in last_name(call.func) for call in calls)
+    return any(map(is_of_training, calls)) and any("step" in last_name(call.func) for call in calls)
 
 
 def without_gradients(loop: BatchLoop) -> bool:
@@ -176,7 +177,7 @@ def _mode_before(project: Project, link: Link, world: World, seen: tuple[Scope, 
 
 
 def _hands_optimizer(link: Link) -> bool:
-    return any(_is_of_training(call_of(site)) for site in link.scope.module.calls_in(link) if site.link is link)
+    return any(is_of_training(call_of(site)) for site in link.scope.module.calls_in(link) if site.link is link)
 
 
 def _mentioned(link: Link) -> set[str]:

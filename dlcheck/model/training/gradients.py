@@ -33,6 +33,8 @@ _CARE = frozenset({"item", "detach", "detach_", "data", "no_grad", "inference_mo
 class Kept(NamedTuple):
     """A statement that keeps, beyond its step, a value with its graph: ``name`` keeps ``value``.
 
+    ``exprs`` are the expressions that carry a graph there.
+
     ``how`` is "sum", "list", or "meter" where a method of the project does it; ``emptied`` where the loop itself
     starts ``name`` anew now and then.
     """
@@ -45,6 +47,7 @@ class Kept(NamedTuple):
     how: str
     emptied: bool
     backward: Site
+    exprs: tuple[Expr, ...]
 
 
 def kept_graphs(loop: StepLoop) -> Iterator[Kept]:
@@ -215,7 +218,9 @@ class _Keeper:
                 if parameter and scope.owner is not None and _adds_up(scope, parameter):
                     owner = self.project.evaluator.values(call.func, self.project.point(Site(call, link, None)))
                     if any(isinstance(value, Func) for value in owner):
-                        yield Kept(self.region, link, call.at, scope.owner.name, name, "meter", False, carrying[name])
+                        exprs = tuple(dict.fromkeys(arg.value for arg, _ in passed))
+                        at, owned = call.at, scope.owner.name
+                        yield Kept(self.region, link, at, owned, name, "meter", False, carrying[name], exprs)
                         return
 
     def _kept(
@@ -227,9 +232,11 @@ class _Keeper:
         name = dotted(base)
         value = next((inner for expr in values for inner in carriers(expr) if inner in carrying), None)
         source = carrying[value] if value is not None else None
+        exprs = tuple(expr for expr in values if any(inner in carrying for inner in carriers(expr)))
         for expr in values if source is None else ():
             source = source or self._returned(target, "", expr, link)
             value = f"{last_name(expr.func)}(...)" if isinstance(expr, forms.Call) else value
+            exprs = values
         if name is None or value is None or source is None or name == value or name in self.losses:
             return
         if how == "sum" and _without_gradients(link, self.region):
@@ -238,7 +245,7 @@ class _Keeper:
         if emptied is None or self._goes_backward_later(name) or self._is_reset_outside(name):
             return
         text = self.region.module.line(target.at)
-        yield Kept(self.region, link, at, text, value, how, emptied, source)
+        yield Kept(self.region, link, at, text, value, how, emptied, source, exprs)
 
     def _lifetime(self, name: str, link: Link) -> bool | None:
         """Whether the region starts ``name`` anew: None in every round, True sometimes, False never."""
@@ -320,6 +327,16 @@ def backward_of(site: Site) -> Expr | None:
     if call.func.name == "manual_backward" or takes_loss and not _is_gradient(call.args[0].value):
         return call.args[0].value if call.args else None
     return call.func.value
+
+
+def backward_names(site: Site) -> Iterator[str]:
+    """The names that a call goes backward from, by itself or in a function of the project."""
+    assert isinstance(site.expr, forms.Call)
+    if goes_backward(site):
+        yield from carriers(backward_of(site))
+    else:
+        for arg in site.expr.args:
+            yield from carriers(arg.value)
 
 
 def _is_gradient(expr: Expr) -> bool:

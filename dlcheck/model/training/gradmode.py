@@ -10,7 +10,14 @@ from dlcheck.model import calling
 from dlcheck.model.flow import is_inside, links_in, links_of
 from dlcheck.model.loops import BatchLoop, called_scopes, callers_in
 from dlcheck.model.scopes import Link, Module, Scope, Site, descend, dotted, expressions, last_name
-from dlcheck.model.training.evaluation import goes_backward, in_evaluation_mode, reached_calls, without_gradients
+from dlcheck.model.training.evaluation import (
+    call_of,
+    goes_backward,
+    in_evaluation_mode,
+    is_of_training,
+    reached_calls,
+    without_gradients,
+)
 from dlcheck.model.values import External, Func, Instance, Made, Moved, Point, Unknown
 
 if TYPE_CHECKING:
@@ -111,6 +118,13 @@ def _mentions(scope: Scope, loop: Link | None) -> bool:
         for expr in expressions(link.stmt)
         for inner in descend(expr)
     )
+
+
+def asks_for_gradients(project: Project, scope: Scope) -> bool:
+    """Whether a function, or one of the project that it calls, trains or says anything of gradients."""
+    sites = list(scope.module.calls_by_scope.get(scope, ()))
+    called = {inner for site in sites for inner in called_scopes(project, site)}
+    return any(_mentions(inner, None) for inner in (scope, *called)) or any(map(is_of_training, map(call_of, sites)))
 
 
 def _is_volatile(call: forms.Call) -> bool:

@@ -66,6 +66,7 @@ class Hoard:
     worlds: list[World]
     transfer: Transfer | None = None
     graph: bool = False
+    value: forms.Expr | None = None  # what is kept, where it is certainly one tensor, and is not joined to another
 
 
 @dataclass(eq=False)
@@ -263,10 +264,11 @@ def _from_worker(project: Project, loop: BatchLoop, kept: _Keeping) -> Hoard | N
         if _is_tensor(project, loop, loader, kept, item, root):
             worlds = [both for alt in exact if (both := alt.world.merge(loop.world)) is not None]
             if worlds and loader.is_plain:
-                text = kept.point.module.line(item.at)
+                whole = item is root and any(isinstance(alt.value, Batch) and not alt.value.part for alt in exact)
                 return Hoard(
-                    loop, loader, "worker", kept.container, text, kept.point.module, kept.at, kept.point.link, worlds
-                )
+                    loop, loader, "worker", kept.container, kept.point.module.line(item.at), kept.point.module,
+                    kept.at, kept.point.link, worlds, value=None if whole else item,
+                )  # fmt: skip
     return None
 
 
@@ -351,8 +353,26 @@ def _on_gpu(project: Project, loop: BatchLoop, kept: _Keeping) -> Hoard | None:
         if worlds:
             module = kept.point.module
             graph = kind == "output" and not detached and not without_gradients(loop)
+            value = item if not kept.copies and _is_one_tensor(project, loop, kept, item) else None
             return Hoard(
                 loop, loader, kind, kept.container, module.line(item.at), module, kept.at, kept.point.link, worlds,
-                transfer, graph,
+                transfer, graph, value,
             )  # fmt: skip
     return None
+
+
+def _is_one_tensor(project: Project, loop: BatchLoop, kept: _Keeping, item: forms.Expr) -> bool:
+    """Whether something on the GPU is used as a tensor: no tuple or dict of them."""
+    methods = _TENSOR_METHODS | _ARRAY_METHODS
+    if isinstance(item, forms.Call):
+        values = project.evaluator.values(item.func, kept.point)
+        if any(isinstance(value, External) and value.path.startswith("torch.") for value in values):
+            return True
+        if isinstance(item.func, forms.Attr) and item.func.name in methods:
+            return True
+    if isinstance(item, forms.Sub) and isinstance(item.index, forms.Slice):
+        return True
+    name = dotted(item)
+    if name is not None and any(_calls_method(link, name, methods) for link in links_in(loop.link)):
+        return True
+    return item is kept.expr and _joined(project, loop, kept)

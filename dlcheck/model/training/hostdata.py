@@ -66,6 +66,11 @@ def factory(move: Move) -> forms.Call | None:
     return None if told or len(move.call.args) > 1 else root
 
 
+def methods_between(move: Move) -> list[forms.Call]:
+    """The methods that a chain calls between what makes the tensor and the copy."""
+    return chain_root(move.receiver)[1]
+
+
 def is_random(move: Move, made: forms.Call) -> bool:
     """Whether a factory draws random numbers, which a GPU draws otherwise."""
     return FACTORIES[library_path(move.project, made, move.point)] == "random"

@@ -227,6 +227,7 @@ class BlockingAccelerator(NamedTuple):
     project: Project
     module: Module
     link: Link
+    call: forms.Call
     name_at: int
     loader: Loader
     pinned: OptionAlt
@@ -254,7 +255,7 @@ def blocking_accelerators(project: Project) -> Iterator[BlockingAccelerator]:
                     if found is not None and made.args is not None and made.args.call is not None and made.args.point:
                         at = called_name_at(made.args.call)
                         where = made.args.point
-                        yield BlockingAccelerator(project, where.module, where.link, at, *found, site)
+                        yield BlockingAccelerator(project, where.module, where.link, made.args.call, at, *found, site)
 
 
 def _keyword(call: forms.Call, name: str) -> bool:

@@ -1,0 +1,274 @@
+"""What fixes are put together from: statements, methods and imports, added, replaced or removed as text.
+
+Lines are given without their indentation; they take that of their place.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+
+from dlcheck.edits import Refused
+from dlcheck.facts import forms
+from dlcheck.facts.forms import ModuleFacts
+from dlcheck.findings import Edit
+from dlcheck.model import library
+from dlcheck.model.scopes import Link, Module, Scope
+from dlcheck.source import Source
+
+# Bases that give no attributes to what derives from them.
+PLAIN_BASES = frozenset(
+    {library.DATASET, library.ITERABLE_DATASET, "typing.Generic", "abc.ABC", "builtins.object", "typing.Protocol"}
+)
+
+_BLANKS = re.compile(r"[ \t\f]*")
+_REST = re.compile(r"[ \t\f]*(?:#[^\r\n]*)?(?=\r\n|\r|\n|\Z)")
+_NEWLINE = re.compile(r"\r\n|\r|\n")
+
+
+# -- lines
+
+
+def indentation(text: str, at: int) -> str:
+    """The blanks at the beginning of a line."""
+    match = _BLANKS.match(text, line_start(text, at))
+    return match[0] if match else ""
+
+
+def line_start(text: str, at: int) -> int:
+    """Where the line of an offset begins."""
+    return max(text.rfind("\n", 0, at), text.rfind("\r", 0, at)) + 1
+
+
+def line_end(text: str, at: int) -> int:
+    """Where the line of an offset ends, before what ends it."""
+    match = _NEWLINE.search(text, at)
+    return match.start() if match else len(text)
+
+
+def next_line(text: str, at: int) -> int:
+    """Where the line after that of an offset begins."""
+    match = _NEWLINE.search(text, at)
+    return match.end() if match else len(text)
+
+
+def stands_alone(source: Source, span: tuple[int, int]) -> bool:
+    """Whether a range has its lines for itself, but for a comment behind it."""
+    text, (start, end) = source.text, span
+    return not text[line_start(text, start) : start].strip() and _REST.match(text, end) is not None
+
+
+def substituted(text: str, start: int, end: int, pieces: Iterable[tuple[int, int, str]]) -> str:
+    """A range of a text with other text in the place of some of its parts: first, last, and the new text."""
+    out: list[str] = []
+    done = start
+    for first, last, piece in sorted(pieces):
+        out += text[done:first], piece
+        done = last
+    return "".join((*out, text[done:end]))
+
+
+# -- statements
+
+_CROWDED = Refused("several statements stand on one line")
+
+
+def replace_statement(source: Source, facts: ModuleFacts, link: Link, lines: Sequence[str]) -> Edit | Refused:
+    """Other lines in the place of a simple statement; a comment behind it stays behind the first of them."""
+    if not lines:
+        return remove_statement(source, facts, link)
+    text, (start, end) = source.text, facts.span(link.stmt.at)
+    if not stands_alone(source, (start, end)):
+        return _CROWDED
+    if len(lines) == 1:
+        return Edit(source.place(start, end), lines[0])
+    stop = line_end(text, end)
+    first, *others = lines
+    indent = indentation(text, start)
+    return Edit(source.place(start, stop), "\n".join((first + text[end:stop], *(indent + line for line in others))))
+
+
+def remove_statement(source: Source, facts: ModuleFacts, link: Link) -> Edit | Refused:
+    """A simple statement goes, with its line and the comment behind it; the only one of a block becomes ``pass``."""
+    text, (start, end) = source.text, facts.span(link.stmt.at)
+    if not stands_alone(source, (start, end)):
+        return _CROWDED
+    if len(link.block) == 1:
+        return Edit(source.place(start, end), "pass")
+    begin, stop = line_start(text, start), line_end(text, end)
+    if not begin:
+        return Edit(source.place(begin, next_line(text, end)), "")
+    # The end of the line before goes, not that of its own: what is added below still has its place.
+    begin -= 2 if text[begin - 2 : begin] == "\r\n" else 1
+    above, below = line_start(text, begin), next_line(text, stop)
+    if not text[above:begin].strip() and not text[below : line_end(text, below)].strip() and above:
+        begin = above - (2 if text[above - 2 : above] == "\r\n" else 1)  # one empty line is enough
+    return Edit(source.place(begin, stop), "")
+
+
+def insert_before(source: Source, facts: ModuleFacts, link: Link, lines: Sequence[str]) -> Edit | Refused:
+    """Lines above a statement, at its depth."""
+    text, (start, _) = source.text, facts.span(link.stmt.at)
+    at = line_start(text, start)
+    if text[at:start].strip():
+        return _CROWDED
+    return Edit(source.place(at, at), "".join(f"{text[at:start]}{line}\n" for line in lines))
+
+
+def insert_after(source: Source, facts: ModuleFacts, link: Link, lines: Sequence[str]) -> Edit | Refused:
+    """Lines below a statement, at its depth."""
+    text, (start, end) = source.text, facts.span(link.stmt.at)
+    if text[line_start(text, start) : start].strip() or _REST.match(text, end) is None and text[end - 1 : end] != "\n":
+        return _CROWDED
+    indent = indentation(text, start)
+    stop = line_end(text, end)
+    return Edit(source.place(stop, stop), "".join(f"\n{indent}{line}" for line in lines))
+
+
+# -- expressions
+
+
+def add_call(source: Source, facts: ModuleFacts, expr: forms.Expr, call: str) -> Edit:
+    """A call of a method behind an expression: ``.clone()``."""
+    start, end = facts.span(expr.at)
+    text = source.text[start:end]
+    simple = isinstance(expr, (forms.Name, forms.Attr, forms.Sub, forms.Call))
+    if simple:
+        return Edit(source.place(end, end), call)
+    return Edit(source.place(start, end), f"({text}){call}")
+
+
+def add_operator(source: Source, facts: ModuleFacts, expr: forms.Expr, operation: str) -> Edit:
+    """An operator that binds as strongly as ``*``, and its right side, behind an expression."""
+    start, end = facts.span(expr.at)
+    text = source.text[start:end]
+    if isinstance(expr, (forms.Name, forms.Attr, forms.Sub, forms.Call, forms.Const)):
+        return Edit(source.place(end, end), operation)
+    return Edit(source.place(start, end), f"({text}){operation}")
+
+
+def wrap(source: Source, facts: ModuleFacts, expr: forms.Expr, before: str, after: str = ")") -> Edit:
+    """An expression as the argument of a call: ``before`` ends with the opening bracket."""
+    start, end = facts.span(expr.at)
+    text = source.text[start:end]
+    return Edit(source.place(start, end), f"{before}{text}{after}")
+
+
+# -- methods
+
+
+def add_methods(source: Source, facts: ModuleFacts, after: Scope, methods: Iterable[Iterable[str]]) -> Edit | Refused:
+    """Methods of a class below one that it has, an empty line above each."""
+    assert after.link is not None
+    text, (start, end) = source.text, facts.span(after.link.stmt.at)
+    while text[end - 1] in " \t\r\n":
+        end -= 1
+    if _REST.match(text, end) is None or text[line_start(text, start) : start].strip():
+        return _CROWDED
+    indent = indentation(text, start)
+    stop = line_end(text, end)
+    added = [
+        "".join(f"\n{indent}{_unit(line, indent)}" for lines in method for line in lines.split("\n"))
+        for method in methods
+    ]
+    return Edit(source.place(stop, stop), "".join(f"\n{method}" for method in added))
+
+
+def _unit(line: str, indent: str) -> str:
+    """A line that is indented by four blanks a level, indented as the file does it."""
+    bare = line.lstrip(" ")
+    levels, rest = divmod(len(line) - len(bare), 4)
+    return (indent if indent.strip(" ") or len(indent) < 4 else "    ") * levels + " " * rest + bare
+
+
+# -- imports
+
+
+def import_edits(module: Module, name: str, bound: str = "") -> Iterator[Edit | Refused]:
+    """``import name`` (``as bound``) where the module lacks it, among the imports at its top."""
+    wanted = bound or name
+    if any(_binds(stmt, name, wanted) and link.scope.kind == "module" for stmt, link in module.imports):
+        return
+    if wanted in module.scope.names:
+        yield Refused(f"`{wanted}` is something else here")
+        return
+    yield _import(module, f"import {name} as {bound}" if bound else f"import {name}", name)
+
+
+def alias_of(module: Module, name: str, default: str) -> tuple[str, list[Edit | Refused]]:
+    """The name under which a module knows a library, and the import that it takes where it does not know it."""
+    for stmt, link in module.imports:
+        if isinstance(stmt, forms.Import) and link.scope.kind == "module":
+            for alias in stmt.aliases:
+                if alias.name == name:
+                    return alias.bound, []
+    return default, list(import_edits(module, name, "" if default == name else default))
+
+
+def below_imports(module: Module, line: str) -> Edit | Refused:
+    """A statement of its own below the imports at the top of a module."""
+    top = _top_imports(module)
+    if not top:
+        return Refused("the imports are not at the top of the file")
+    return _below(module.source, module.facts, top[-1][1], f"\n\n{line}")
+
+
+def _binds(stmt: forms.Stmt, name: str, bound: str) -> bool:
+    return isinstance(stmt, forms.Import) and any(alias.name == name and alias.bound == bound for alias in stmt.aliases)
+
+
+def _import(module: Module, line: str, name: str) -> Edit:
+    source, facts, text = module.source, module.facts, module.source.text
+    top = _top_imports(module)
+    wanted = _key(False, name)
+    same = [(key, link) for key, link in top if key[0] == wanted[0]]
+    before = [link for key, link in same if key <= wanted]
+    if before:
+        return _below(source, facts, before[-1], f"\n{line}")
+    if same:
+        return _above(source, facts, same[0][1], f"{line}\n")
+    earlier = [link for key, link in top if key[0] < wanted[0]]
+    if earlier:
+        return _below(source, facts, earlier[-1], f"\n\n{line}")
+    if top:
+        return _above(source, facts, top[0][1], f"{line}\n\n")
+    first = next((link for link in module.scope.body if not _is_head(link)), None)
+    if first is not None:
+        return _above(source, facts, first, f"{line}\n\n")
+    return Edit(source.place(len(text), len(text)), f"{line}\n")
+
+
+def _above(source: Source, facts: ModuleFacts, link: Link, added: str) -> Edit:
+    at = line_start(source.text, facts.span(link.head)[0])
+    return Edit(source.place(at, at), added)
+
+
+def _below(source: Source, facts: ModuleFacts, link: Link, added: str) -> Edit:
+    at = line_end(source.text, facts.span(link.head)[1])
+    return Edit(source.place(at, at), added)
+
+
+def _top_imports(module: Module) -> list[tuple[tuple[int, bool, str], Link]]:
+    """The imports at the top of a module, each with what sorts it."""
+    found = []
+    for link in module.scope.body:
+        stmt = link.stmt
+        if isinstance(stmt, forms.Import):
+            found.append((_key(False, stmt.aliases[0].name), link))
+        elif isinstance(stmt, forms.ImportFrom):
+            found.append((_key(True, "." * stmt.level + stmt.module), link))
+        elif found or not _is_head(link):
+            break
+    return found
+
+
+def _is_head(link: Link) -> bool:
+    """Whether a statement comes before all imports: the docstring."""
+    return isinstance(link.stmt, forms.Do) and isinstance(link.stmt.value, forms.Const)
+
+
+def _key(is_from: bool, name: str) -> tuple[int, bool, str]:
+    root = name.partition(".")[0]
+    section = 0 if root == "__future__" else 1 if root in sys.stdlib_module_names else 2 if root else 3
+    return section, is_from, name
