@@ -17,7 +17,7 @@ import time
 import warnings
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -157,13 +157,15 @@ def main() -> int:
     parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.one:
-        print(json.dumps(asdict(measure(args.folder, args.diffs))))
+        print(json.dumps(vars(measure(args.folder, args.diffs))))
         return 0
     diffs = os.path.abspath(args.diffs) if args.diffs else None
     results = []
     for name in sorted(os.listdir(args.folder)):
         results.append(_in_a_process(os.path.abspath(os.path.join(args.folder, name)), diffs))
-        print(f"{name}: {sum(results[-1].applied.values())} fixes", file=sys.stderr)
+        print(
+            f"{name}: {sum(results[-1].applied.values())} fixes, {results[-1].errors or 'no errors'}", file=sys.stderr
+        )
     print(_table(results))
     totals: Counter[str] = Counter()
     for one in results:

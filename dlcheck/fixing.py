@@ -95,12 +95,22 @@ def fix(check: Check, *, unsafe: bool) -> Fixed:
         if left is not None:
             told = f"fixes still change each other after {MAX_ROUNDS} rounds: look at what they did"
             run.errors.append(ReportError(left.path, left.line, told))
+    report.findings = [_told(finding, report) for finding in report.findings]
     changes = [
         Change(file, run.paths[file], run.before[file], after)
         for file, after in run.after.items()
         if after != run.before[file]
     ]
     return Fixed(report, changes, run.applied, run.errors)
+
+
+def _told(finding: Finding, report: Report) -> Finding:
+    """A finding that stays; it says so where its fix is in a file that nobody named."""
+    checked = {path for path, source in report.sources.items() if source.file in report.checked}
+    elsewhere = sorted({edit.place.path for edit in finding.fix.edits} - checked) if finding.fix else []
+    if not elsewhere:
+        return finding
+    return replace(finding, fix=None, unfixed=f"that would change {', '.join(elsewhere)}, which was not named")
 
 
 class _Run:

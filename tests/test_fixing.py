@@ -160,6 +160,35 @@ def test_a_file_that_does_not_parse_keeps_none_from_being_fixed(folder: Path) ->
     assert found.returncode == 1
 
 
+def test_a_file_that_was_not_named_is_not_changed(folder: Path) -> None:
+    texts = {
+        "options.py": "WORKERS = 0\n",
+        "load.py": dedent("""\
+            import numpy as np
+            from torch.utils.data import DataLoader, Dataset
+            from options import WORKERS
+
+            class Spectra(Dataset):
+                def __init__(self, paths):
+                    self.paths = paths
+
+                def __getitem__(self, index):
+                    return np.load(self.paths[index])
+
+            def train(paths, net):
+                for x in DataLoader(Spectra(paths), num_workers=WORKERS):
+                    net(x).backward()
+            """),
+    }
+    for name, text in texts.items():
+        (folder / name).write_text(text, encoding="utf-8")
+    told = run("--fix", "--unsafe-fixes", "load.py", cwd=folder).stdout.decode()
+    assert "= not fixed: that would change options.py, which was not named" in told
+    assert {name: (folder / name).read_text(encoding="utf-8") for name in texts} == texts
+    run("--fix", "--unsafe-fixes", "load.py", "options.py", cwd=folder)
+    assert (folder / "options.py").read_text(encoding="utf-8") == "WORKERS = 4\n"
+
+
 def test_fix_only_reports_nothing(folder: Path) -> None:
     (folder / "train.py").write_text(BEFORE + "    for epoch in range(3):\n        next(iter(loader))\n")
     found = run("--fix-only", "train.py", cwd=folder)

@@ -311,10 +311,22 @@ class _Lookup:
             return True
         if isinstance(root, forms.Name) and inner is None and self._is_index(root.id):
             return True
-        if not self._is_resident(root, link, inner) or _opens_archive(self.ev, root, expr, Point(self.frame, link)):
+        if not self._is_resident(root, link, inner) or self._opens_archive(root, expr, link, inner):
             return False
         self.found = True
         return True
+
+    def _opens_archive(self, root: Expr, expr: forms.Sub, link: Link, inner: Inner | None) -> bool:
+        """``self.file["x"][i]`` or ``self.file[self.names[i]]`` of an ``.npz`` that is kept open: it is read anew."""
+        while isinstance(expr.value, forms.Sub):
+            expr = expr.value
+        index = expr.index
+        if isinstance(index, forms.Sub):
+            may_be_name = not self._is_resident(_root(index), link, inner)
+        else:
+            may_be_name = isinstance(index, forms.Const) and isinstance(index.value, str)
+        values = self.ev.values(root, Point(self.frame, link))
+        return may_be_name and any(isinstance(value, Made) and value.path == "numpy.load" for value in values)
 
     def _is_index(self, name: str) -> bool:
         assert self.method is not None
@@ -366,13 +378,3 @@ def _root(expr: Expr) -> Expr:
             expr = expr.func.value
         else:
             return expr
-
-
-def _opens_archive(ev: Evaluator, root: Expr, expr: forms.Sub, point: Point) -> bool:
-    """``self.file["x"][i]`` of an ``.npz`` that is kept open: it is read anew for each item."""
-    inner = expr
-    while isinstance(inner.value, forms.Sub):
-        inner = inner.value
-    by_name = isinstance(inner.index, forms.Const) and isinstance(inner.index.value, str)
-    values = ev.values(root, point)
-    return by_name and any(isinstance(value, Made) and value.path == "numpy.load" for value in values)
