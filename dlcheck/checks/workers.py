@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from dlcheck import edits
 from dlcheck.checks.loader_moves import start_anew
-from dlcheck.checks.mending import alias_of, below_imports, import_edits
+from dlcheck.checks.mending import alias_of, below_imports
 from dlcheck.checks.option_edits import alone, fix_of, remove_option, set_option
 from dlcheck.checks.registry import facts, option, rule
 from dlcheck.checks.report import Spot, elsewhere, finding, joint, make_fix, provenance, written
@@ -141,22 +141,21 @@ def too_many_workers(loader: Loader) -> Iterator[Finding]:
             loader.project.link_at(spot.module, spot.at),
             variant=excess.variant,
             related=[*provenance(workers.value), *excess.related],
-            fix=_usable_cpus(workers),
+            fix=_capped(workers),
             loader=loader.name,
             workers=excess.workers,
         )
         return
 
 
-def _usable_cpus(workers: OptionAlt) -> Fix | Refused:
-    """The CPUs that the process may use, in the place of those of the machine, and not more than eight."""
+def _capped(workers: OptionAlt) -> Fix | Refused:
+    """Not more than eight: asking for the CPUs that the process may use would break it where there is no affinity."""
     counted = _counting_call(workers.value)
     if counted is None:
         return Refused("the right number depends on the machine")
     module, at = counted
-    text = "min(8, len(os.sched_getaffinity(0)))"
-    replaced = edits.replace(module.source, module.facts, at, text)
-    return make_fix("unsafe", f"Take `{text}`", [replaced, *import_edits(module, "os")])
+    text = f"min(8, {module.line(at)})"
+    return make_fix("unsafe", f"Take `{text}`", [edits.replace(module.source, module.facts, at, text)])
 
 
 class _Excess(NamedTuple):
