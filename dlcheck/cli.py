@@ -928,6 +928,22 @@ def rules(form: str) -> None:
         say("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
+@cli.command()
+def lsp() -> None:
+    """Speak the language server protocol on standard input and output, for editors.
+
+    It needs pygls: `pip install "dlcheck[lsp]"`.
+    """
+    from dlcheck.lsp import serve
+
+    try:
+        serve()
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in ("pygls", "lsprotocol"):
+            raise
+        raise Fault('the language server needs pygls: `pip install "dlcheck[lsp]"`') from None
+
+
 @cli.command("new-rule")
 @click.argument("code")
 @click.argument("name")

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from dlcheck.facts.forms import ModuleFacts
     from dlcheck.gitignore import Patterns
     from dlcheck.pages import Page
+    from dlcheck.warm import Warm
 
 UNREADABLE = "DLC001"
 UNUSED = "DLC002"
@@ -80,15 +81,17 @@ def check(
     stdin: tuple[str, bytes] | None = None,
     overlays: Mapping[str, bytes] | None = None,
     with_subjects: bool = False,
+    warm: Warm | None = None,
 ) -> Report:
     """Check the files that ``paths`` stand for.
 
     ``stdin`` is a path and the text to take for its content; ``-`` among the paths stands for it.
     ``overlays`` are texts to take for the content of files, which are named absolutely.
     ``with_subjects``: findings say in ``measure`` which loader they are about.
+    ``warm`` is what earlier runs have left for this one.
     Raises ConfigError where a configuration file of a checked folder is wrong.
     """
-    return _Run(config, stdin, overlays or {}, with_subjects).check(paths)
+    return _Run(config, stdin, overlays or {}, with_subjects, warm).check(paths)
 
 
 def stdin_file(name: str) -> str:
@@ -110,11 +113,17 @@ class _File:
 
 class _Run:
     def __init__(
-        self, config: Config, stdin: tuple[str, bytes] | None, overlays: Mapping[str, bytes], with_subjects: bool
+        self,
+        config: Config,
+        stdin: tuple[str, bytes] | None,
+        overlays: Mapping[str, bytes],
+        with_subjects: bool,
+        warm: Warm | None,
     ) -> None:
         self.config = config
         self.with_subjects = with_subjects
-        self.finder = Finder(_exclude(config))
+        self.warm = warm
+        self.finder = Finder(_exclude(config), None if warm is None else warm.listed)
         self.errors: list[ReportError] = []
         self.warnings: list[str] = []
         self.files: dict[str, _File] = {}  # by the path that reports print
@@ -187,7 +196,8 @@ class _Run:
 
     def _workspace(self, root: str) -> Workspace:
         if root not in self.workspaces:
-            self.workspaces[root] = Workspace(root, self.finder, self.overlays)
+            reader = files.read if self.warm is None else self.warm.read
+            self.workspaces[root] = Workspace(root, self.finder, self.overlays, reader)
         return self.workspaces[root]
 
     # One file
@@ -216,12 +226,12 @@ class _Run:
         return file
 
     def _parse(self, file: _File, source: Source, matters: bool) -> None:
-        from dlcheck.facts import Unreadable, extract
+        from dlcheck.facts import Unreadable
         from dlcheck.facts.gate import refuse_hazards
 
         try:
             if matters:
-                file.facts = extract(source)
+                file.facts = self._facts(source)
             else:  # nothing to say of it, unless it is broken
                 refuse_hazards(source.text)
         except Unreadable as error:
@@ -230,6 +240,13 @@ class _Run:
         except Exception as error:  # noqa: BLE001 -- whatever fails, the other files are to be checked
             file.checked = False
             self.errors.append(_internal(source.path, error))
+
+    def _facts(self, source: Source) -> ModuleFacts:
+        if self.warm is not None:
+            return self.warm.extract(source)
+        from dlcheck.facts import extract
+
+        return extract(source)
 
     def _unreadable(self, place: Place, reason: str) -> Finding:
         page = self.pages[UNREADABLE]
@@ -266,7 +283,8 @@ class _Run:
 
         named = [(file.source, file.facts) for file in members if file.source is not None and file.facts is not None]
         targets = self.config.for_folder(root).targets(root)
-        project = Project(self._workspace(root), named, targets, self.options[root])
+        tick = self.warm.tick if self.warm is not None else None
+        project = Project(self._workspace(root), named, targets, self.options[root], self._facts, tick)
         return run(project, codes, self._extra_failed, self._describe)
 
     @cached_property

@@ -137,7 +137,7 @@ def decode(data: bytes) -> tuple[str, str, bool]:
         raise UnusableError("contains a NUL byte", data.count(b"\n", 0, nul) + 1)
     bom = data.startswith(codecs.BOM_UTF8)
     body = data[3:] if bom else data
-    encoding, line = _declared(body)
+    encoding, line = declared_encoding(body)
     try:
         if not getattr(codecs.lookup(encoding), "_is_text_encoding", True):
             raise LookupError
@@ -155,7 +155,7 @@ def decode(data: bytes) -> tuple[str, str, bool]:
         raise UnusableError(f"not {name}: {error}") from None
 
 
-def _declared(data: bytes) -> tuple[str, int]:
+def declared_encoding(data: bytes) -> tuple[str, int]:
     for number, line in enumerate(re.split(rb"\r\n|\r|\n", data[:4096], maxsplit=2)[:2], 1):
         if found := _COOKIE.match(line):
             return found[1].decode("ascii", "replace"), number
@@ -184,11 +184,11 @@ def to_source(file: str, data: bytes, path: str | None = None) -> Source:
 
 
 class Finder:
-    """Lists files below folders; ``exclude`` gives the patterns that hold in a folder."""
+    """Lists files below folders; ``exclude`` gives the patterns that hold in a folder, ``listed`` what is known."""
 
-    def __init__(self, exclude: Callable[[str], Patterns]) -> None:
+    def __init__(self, exclude: Callable[[str], Patterns], listed: dict[str, tuple[Named, ...]] | None = None) -> None:
         self._exclude = exclude
-        self._listed: dict[str, tuple[Named, ...]] = {}
+        self._listed = {} if listed is None else listed
 
     def named(self, paths: Iterable[str], *, force_exclude: Callable[[str], bool] = lambda _file: False) -> list[Named]:
         """The files that the user's ``paths`` stand for, each once, in the order of their names."""
@@ -373,8 +373,15 @@ class Workspace:
     Paths are absolute.  Bytes and sources are kept, so that a file is one and the same throughout a run.
     """
 
-    def __init__(self, root: str, finder: Finder, overlays: Mapping[str, tuple[str, bytes]] | None = None) -> None:
+    def __init__(
+        self,
+        root: str,
+        finder: Finder,
+        overlays: Mapping[str, tuple[str, bytes]] | None = None,
+        reader: Callable[[str], bytes] = read,
+    ) -> None:
         self.root = root
+        self._read = reader
         self._finder = finder
         self._overlays = dict(overlays or {})  # file -> the path to show, the bytes
         self._bytes: dict[str, bytes] = {}
@@ -401,7 +408,7 @@ class Workspace:
             return self._overlays[file][1]
         data = self._bytes.get(file)
         if data is None:
-            data = read(file)
+            data = self._read(file)
             if self._kept + len(data) <= CACHED_BYTES:
                 self._bytes[file] = data
                 self._kept += len(data)

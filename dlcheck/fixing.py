@@ -220,8 +220,7 @@ def rewritten(sources: Mapping[str, Source], findings: Iterable[Finding]) -> dic
 
 def _applied(source: Source, wanted: Iterable[Edit]) -> bytes | None:
     """The bytes of a file after edits; None where the file does not bear them."""
-    end = "\r\n" if source.text.count("\r\n") * 2 > source.text.count("\n") else "\n"
-    own = [replace(edit, replacement=_LINE_END.sub(end, edit.replacement)) for edit in wanted]
+    own = with_line_ends(source, wanted)
     try:
         if source.cells:
             data = source.encoded(_edited_notebook(source, own))
@@ -231,6 +230,12 @@ def _applied(source: Source, wanted: Iterable[Edit]) -> bytes | None:
     except (ValueError, files.UnusableError):
         return None
     return data if _is_as_good(source, after) else None
+
+
+def with_line_ends(source: Source, wanted: Iterable[Edit]) -> list[Edit]:
+    """Edits whose lines end as those of the file do."""
+    end = "\r\n" if source.text.count("\r\n") * 2 > source.text.count("\n") else "\n"
+    return [replace(edit, replacement=_LINE_END.sub(end, edit.replacement)) for edit in wanted]
 
 
 def _edited_notebook(source: Source, wanted: Iterable[Edit]) -> str:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from dlcheck.config import suggestion
-from dlcheck.findings import Finding
+from dlcheck.findings import Edit, Finding
 from dlcheck.pages import Page, words
 from dlcheck.source import Source
 
@@ -155,6 +155,33 @@ def _lines(finding: Finding, source: Source) -> tuple[int, int]:
         first, last = place.line, place.end_line
     above = next((cell.first_line for cell in source.cells if cell.number == place.cell), 0)
     return min(first, place.line) + above, max(last, place.line) + above
+
+
+def silencing(finding: Finding, source: Source) -> Edit | None:
+    """The edit that writes a comment which silences a finding; None where no line of its statement can take one."""
+    first, last = _lines(finding, source)
+    for line in range(last, first - 1, -1):
+        edit = _added(source, line, finding.code)
+        if edit is not None:
+            return edit
+    return None
+
+
+def _added(source: Source, line: int, code: str) -> Edit | None:
+    text = source.line(line)
+    start = source.offset(line, 1)
+    ours = [comment for comment in comments(source.text) if start <= comment.start <= start + len(text)]
+    for comment in ours:
+        form = re.search(r"#\s*dlcheck:\s*ignore\[[^\]#]*", comment.text)
+        if form is not None:
+            at = comment.start + form.end()
+            return Edit(source.place(at, at), code if form[0].endswith("[") else f", {code}")
+    at = start + len(text)
+    new = f"  # dlcheck: ignore[{code}]"
+    changed = source.text[:at] + new + source.text[at:]
+    where = {at + 2} | {comment.start for comment in ours}
+    seen = any(comment.start in where and comment.text.endswith(new.lstrip()) for comment in comments(changed))
+    return Edit(source.place(at, at), new) if text.strip() and not text.endswith("\\") and seen else None
 
 
 def unused(source: Source, found: Iterable[Marker], enabled: Collection[str], page: Page) -> list[Finding]:

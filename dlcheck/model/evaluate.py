@@ -52,8 +52,9 @@ MAX_TOTAL_STEPS = 3_000_000  # of all questions of a run: some minutes, a gigaby
 class Evaluator:
     """Evaluates expressions of one project, and remembers what it found."""
 
-    def __init__(self, project: Project) -> None:
+    def __init__(self, project: Project, tick: Callable[[], None] | None = None) -> None:
         self.project = project
+        self._tick = tick
         self._frames: dict[Hashable, Frame] = {}
         self._memo: dict[Hashable, list[Alt]] = {}
         self._open: set[Hashable] = set()  # questions being answered
@@ -102,6 +103,8 @@ class Evaluator:
             return known
         self._steps += 1
         self.total_steps += 1
+        if self._tick is not None and not self.total_steps & 63:
+            self._tick()
         spent = self._steps > MAX_STEPS or self.total_steps > MAX_TOTAL_STEPS
         if spent or key in self._open or self._depth > MAX_DEPTH:
             return [Alt(Unknown(("cycle", key)), ANY)]

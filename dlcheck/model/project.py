@@ -99,7 +99,8 @@ class Project:
     """The modules of a project and what follows from them.
 
     ``named`` are the modules that findings are asked for; others are read on demand from the
-    workspace, where a name leads to them.
+    workspace, where a name leads to them.  ``parse`` gives their facts; ``tick`` is called now and then,
+    and may raise to end it all.
     """
 
     def __init__(
@@ -108,8 +109,11 @@ class Project:
         named: Sequence[tuple[Source, ModuleFacts]],
         targets: Targets,
         rule_options: Mapping[str, Mapping[str, Any]] | None = None,
+        parse: Callable[[Source], ModuleFacts] = extract,
+        tick: Callable[[], None] | None = None,
     ) -> None:
         self.workspace = workspace
+        self._parse = parse
         self.targets = targets
         self.rule_options = rule_options or {}
         self.modules: dict[str, Module | None] = {}
@@ -134,7 +138,7 @@ class Project:
         self.worker_codes: dict[tuple[Value, tuple[str, ...]], WorkerCode] = {}
         self.walked_objects: dict[tuple[Scope, tuple[str, ...]], set[Value]] = {}
         self._answers: dict[Hashable, tuple[int, object]] = {}  # with the number of modules that they rest on
-        self.evaluator = Evaluator(self)
+        self.evaluator = Evaluator(self, tick)
         for source, facts in named:
             self._add(source.file, source, facts, named=True)
 
@@ -174,7 +178,7 @@ class Project:
             return None
         self._extra += 1
         try:
-            facts = extract(source)
+            facts = self._parse(source)
         except Unreadable:
             return None
         return self._add(file, source, facts, named=False)
