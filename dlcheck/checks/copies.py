@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from dlcheck import edits
+from dlcheck.checks.cast_edits import copied_first
 from dlcheck.checks.constant_edits import constant_above
 from dlcheck.checks.device_tests import asks_for_cuda
 from dlcheck.checks.option_edits import Change, alone, fix_of, remove_option
@@ -336,7 +337,7 @@ def cast_before_transfer(move: Move) -> Iterator[Finding]:
     cast = hostdata.cast_of_bytes(move, loop) if loop is not None else None
     if cast is not None:
         related = [Spot(move.module, cast.at, "made floats here")] if cast.at != move.call.at else []
-        yield _at(move, "DLC113", related=related, call=move.text)
+        yield _at(move, "DLC113", related=related, call=move.text, fix=copied_first(move, cast))
 
 
 # -- what they share

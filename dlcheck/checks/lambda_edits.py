@@ -29,7 +29,7 @@ def named_function(obstacle: Obstacle, part: str) -> Fix | Refused:
     params, body = parts
     if any(param.default is not None and not isinstance(param.default, forms.Const) for param in form.params):
         return Refused("its default values are computed")
-    captured = _captured(link.scope, form)
+    captured = captured_names(link.scope, form)
     if "self" in captured or any(param.kind in ("*", "**") for param in form.params) and captured:
         return Refused("it uses names of the function around it")
     if any(_only_in_main(module, name) for name in _free(form) - set(captured)):
@@ -40,7 +40,7 @@ def named_function(obstacle: Obstacle, part: str) -> Fix | Refused:
     function = name
     imports: list[Edit | Refused] = []
     if captured:
-        partial, imports = _partial(module)
+        partial, imports = partial_of(module)
         function = f"{partial}({name}, {', '.join(f'{one}={one}' for one in captured)})"
     replaced = edits.replace(module.source, module.facts, form.at, function)
     return make_fix("unsafe" if captured else "safe", f"Name it `{name}`", [replaced, *added, *imports])
@@ -81,7 +81,7 @@ def _free(form: forms.Lambda) -> set[str]:
     return names - own
 
 
-def _captured(scope: Scope | None, form: forms.Lambda) -> list[str]:
+def captured_names(scope: Scope | None, form: forms.Lambda) -> list[str]:
     """The names that a lambda takes from the functions around it, in order."""
     wanted, found = _free(form), set()
     while scope is not None:
@@ -112,7 +112,16 @@ def _name(module: Module, form: forms.Lambda, part: str) -> str:
     same = isinstance(form.body, forms.Name) and [param.name for param in form.params] == [form.body.id]
     names = {"collate_fn": "identity_collate" if same else "collate_batch", "worker_init_fn": "init_worker"}
     name = names.get(part, "identity" if same else "transform_sample")
+    own = part.strip("_")
+    if part not in (*names, "dataset") and own.isidentifier() and not same:
+        name = f"{own}_function" if _is_local(module, own) else own
     return _unlike(module, name, form)
+
+
+def _is_local(module: Module, name: str) -> bool:
+    """Whether a name stands for something else in a function of a module, or everywhere."""
+    params = (param.name for scope in module.functions for param in scope.function.params)
+    return hasattr(builtins, name) or name in params or any(name in scope.names for scope in module.functions)
 
 
 def _unlike(module: Module, name: str, form: forms.Lambda) -> str:
@@ -129,7 +138,7 @@ def _unlike(module: Module, name: str, form: forms.Lambda) -> str:
     return taken
 
 
-def _partial(module: Module) -> tuple[str, list[Edit | Refused]]:
+def partial_of(module: Module) -> tuple[str, list[Edit | Refused]]:
     """How a module writes ``functools.partial``, and the import that it takes."""
     for stmt, link in module.imports:
         if isinstance(stmt, forms.ImportFrom) and stmt.module == "functools" and link.scope is module.scope:

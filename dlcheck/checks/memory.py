@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import islice
 
+from dlcheck.checks.image_edits import kept_as_paths
 from dlcheck.checks.registry import facts, rule
 from dlcheck.checks.report import Spot, finding, joint, provenance, written
 from dlcheck.findings import Finding
@@ -119,4 +120,5 @@ def _number(value: Value) -> str:
 @rule("DLC305")
 def lazy_image_handles(dataset: DatasetClass) -> Iterator[Finding]:
     for images in lazy_images(dataset):
-        yield finding("DLC305", Spot(images.module, images.at), images.link, dataset=dataset.name)
+        fix = kept_as_paths(dataset, images)
+        yield finding("DLC305", Spot(images.module, images.at), images.link, fix=fix, dataset=dataset.name)

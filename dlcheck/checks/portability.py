@@ -8,6 +8,7 @@ from dlcheck.checks.guard_edits import guarded
 from dlcheck.checks.lambda_edits import named_function
 from dlcheck.checks.registry import facts, rule
 from dlcheck.checks.report import Spot, finding, joint, provenance, written
+from dlcheck.checks.state_edits import sendable
 from dlcheck.findings import Finding
 from dlcheck.model.loaders import Loader, OptionAlt
 from dlcheck.model.processes.main_only import main_only_globals
@@ -125,6 +126,7 @@ def unpicklable_dataset_attribute(loader: Loader) -> Iterator[Finding]:
                         written(workers, loader)._replace(caption="with these workers"),
                         *provenance(workers.value),
                     ],
+                    fix=sendable(alt.dataset, attribute),
                     attribute=attribute.name,
                     dataset=alt.dataset.name,
                     what=attribute.obstacle.what,

@@ -6,8 +6,10 @@ from collections.abc import Iterator
 
 from dlcheck import edits
 from dlcheck.checks import mending
+from dlcheck.checks.listing_edits import listed_once
 from dlcheck.checks.registry import facts, rule
 from dlcheck.checks.report import Spot, finding, joint, make_fix
+from dlcheck.checks.whole_file_edits import read_once
 from dlcheck.edits import Refused
 from dlcheck.facts import forms
 from dlcheck.findings import Edit, Finding, Fix
@@ -38,6 +40,7 @@ def whole_file_read_per_item(code: SampleCode) -> Iterator[Finding]:
             Spot(read.module, read.at),
             read.link,
             variant="" if read.shared else "shard",
+            fix=read_once(code, read),
             what=f"{read.what}",
             dataset=code.owner,
         )
@@ -53,6 +56,7 @@ def listdir_in_getitem(code: SampleCode) -> Iterator[Finding]:
             Spot(listing.call.site.module, listing.call.call.at),
             listing.call.site.link,
             variant="" if code.role == "item" else "length",
+            fix=listed_once(code, listing),
             what=listing.what,
             dataset=code.owner,
         )

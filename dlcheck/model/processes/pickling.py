@@ -45,7 +45,7 @@ STATE_METHODS = ("__getstate__", "__reduce__", "__reduce_ex__")
 _PICKLERS = frozenset({"dill", "cloudpickle", "multiprocess", "loky"})
 
 # What a library makes and pickle refuses.
-_OBJECTS: dict[str, str] = {
+OBJECTS: dict[str, str] = {
     **{
         f"threading.{name}": f"a `threading.{name}`"
         for name in (
@@ -136,8 +136,8 @@ def _inside(ev: Evaluator, value: Value, depth: int, holders: frozenset[Scope]) 
         yield from _in_arguments(ev, value.args, depth, holders)
     elif isinstance(value, Made):
         path = value.path.removesuffix("().manual_seed")  # which gives the generator back
-        if path in _OBJECTS:
-            yield Obstacle(_OBJECTS[path], None, 0, None, ANY)
+        if path in OBJECTS:
+            yield Obstacle(OBJECTS[path], None, 0, None, ANY)
         elif _keeps_functions(value.path) and value.args is not None:
             yield from _in_arguments(ev, value.args, depth, holders)
     elif isinstance(value, (Many, Mapping)):
@@ -201,6 +201,11 @@ def own_attributes(dataset: DatasetClass) -> Iterator[Attribute]:
     for attribute in _attributes(dataset):
         if attribute.obstacle.module is None or _is_own(dataset, attribute.obstacle):
             yield attribute
+
+
+def kept_attributes(dataset: DatasetClass) -> Iterator[Attribute]:
+    """All attributes of a dataset that cannot be pickled, whoever has made what they are."""
+    yield from _attributes(dataset)
 
 
 def _is_own(dataset: DatasetClass, obstacle: Obstacle) -> bool:

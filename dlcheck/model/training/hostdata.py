@@ -25,6 +25,7 @@ from dlcheck.model.worlds import ANY
 
 if TYPE_CHECKING:
     from dlcheck.model.datasets import DatasetAlt
+    from dlcheck.model.loaders import Loader
     from dlcheck.model.project import Project
 
 # Functions that make a tensor of data that is given to them.
@@ -234,17 +235,22 @@ def _called_in_each_step(project: Project, scope: Scope, loops: set[Link]) -> bo
 # -- cast before the copy
 
 
+class Step(NamedTuple):
+    """What is done to a tensor on its way: a method's name, or an operator."""
+
+    name: str
+    expr: forms.Expr
+    link: Link
+
+
 class Cast(NamedTuple):
-    """A batch of bytes made floats on the host: the expression that does so."""
+    """A batch of bytes made floats on the host: the expression that does so, the steps before it, and those after."""
 
     at: int
     link: Link
-
-
-class _Step(NamedTuple):
-    name: str  # a method's name, or an operator
-    expr: forms.Expr
-    link: Link
+    before: tuple[Step, ...]
+    after: tuple[Step, ...]
+    loaders: tuple[Loader, ...]
 
 
 def cast_of_bytes(move: Move, loop: Link) -> Cast | None:
@@ -255,13 +261,15 @@ def cast_of_bytes(move: Move, loop: Link) -> Cast | None:
         return None
     if any(step.name in ("half", "bfloat16", "double", "cuda") for step in steps):
         return None
-    cast = next((step for step in reversed(steps) if _is_float_cast(step)), None)
-    if cast is None or not lies_in(cast.link, loop):
+    in_order = tuple(reversed(steps))
+    number = next((number for number, step in enumerate(in_order) if _is_float_cast(step)), None)
+    if number is None or not lies_in(in_order[number].link, loop):
         return None
+    cast = in_order[number]
     scaled = any(_scales_bytes(step) for step in steps) or _scaled_after(move)
     loaders = [move.project.loader_of(batch.loader) for batch in batches]
     if scaled or all(loader.datasets and all(map(_gives_bytes, loader.datasets)) for loader in loaders):
-        return Cast(cast.expr.at, cast.link)
+        return Cast(cast.expr.at, cast.link, in_order[:number], in_order[number + 1 :], tuple(loaders))
     return None
 
 
@@ -270,15 +278,15 @@ def _at(move: Move, root: forms.Expr, link: Link) -> list[Value]:
     return list(move.project.evaluator.values(root, point))
 
 
-def _trace(expr: forms.Expr, link: Link) -> tuple[list[_Step], forms.Expr, Link]:
+def _trace(expr: forms.Expr, link: Link) -> tuple[list[Step], forms.Expr, Link]:
     """The steps from an expression back to the name that they began with, last one first."""
-    steps: list[_Step] = []
+    steps: list[Step] = []
     for _ in range(12):
         if isinstance(expr, forms.Call) and isinstance(expr.func, forms.Attr):
-            steps.append(_Step(expr.func.name, expr, link))
+            steps.append(Step(expr.func.name, expr, link))
             expr = expr.func.value
         elif isinstance(expr, forms.Binary) and isinstance(expr.right, (forms.Const, forms.Unary)):
-            steps.append(_Step(expr.op, expr, link))
+            steps.append(Step(expr.op, expr, link))
             expr = expr.left
         elif isinstance(expr, forms.Sub):
             expr = expr.value
@@ -288,7 +296,7 @@ def _trace(expr: forms.Expr, link: Link) -> tuple[list[_Step], forms.Expr, Link]
                 break
             stmt = earlier.stmt
             if isinstance(stmt, forms.AugAssign):
-                steps.append(_Step(stmt.op, forms.Binary(stmt.op, stmt.target, stmt.value, stmt.at), earlier))
+                steps.append(Step(stmt.op, forms.Binary(stmt.op, stmt.target, stmt.value, stmt.at), earlier))
                 expr, link = stmt.target, earlier
             elif isinstance(stmt, forms.Assign) and dotted(stmt.targets[0]) == expr.id:
                 expr, link = stmt.value, earlier
@@ -304,7 +312,7 @@ def _set_before(name: str, link: Link) -> Link | None:
     return next((earlier for earlier in reversed(link.block[: link.index]) if name in earlier.changes), None)
 
 
-def _is_float_cast(step: _Step) -> bool:
+def _is_float_cast(step: Step) -> bool:
     if step.name == "float":
         return True
     if step.name not in ("to", "type") or not isinstance(step.expr, forms.Call):
@@ -312,7 +320,7 @@ def _is_float_cast(step: _Step) -> bool:
     return any(last_name(arg.value) in _FLOATS for arg in step.expr.args)
 
 
-def _scales_bytes(step: _Step) -> bool:
+def _scales_bytes(step: Step) -> bool:
     """``/ 255``, ``.div(255)``, ``* (1 / 255)``: what is done to bytes."""
     if isinstance(step.expr, forms.Binary) and step.name == "/":
         return _is_byte_range(step.expr.right)
@@ -329,7 +337,7 @@ def _scaled_after(move: Move) -> bool:
     """Whether the copy is divided by 255, in its own expression or in the next statements."""
     for outer in way_out(move.link, move.call):
         name = outer.op if isinstance(outer, forms.Binary) else last_name(getattr(outer, "func", None))
-        if _scales_bytes(_Step(name, outer, move.link)):
+        if _scales_bytes(Step(name, outer, move.link)):
             return True
     stmt = move.link.stmt
     given = dotted(stmt.targets[0]) if isinstance(stmt, forms.Assign) else None
@@ -344,7 +352,7 @@ def _scales(link: Link, name: str) -> bool:
         value = stmt.value
         return dotted(value.left) == name and value.op == "/" and _is_byte_range(value.right)
     return isinstance(stmt, (forms.Assign, forms.Do)) and any(
-        _scales_bytes(_Step(last_name(call.func), call, link)) and dotted(chain_root(call)[0]) == name
+        _scales_bytes(Step(last_name(call.func), call, link)) and dotted(chain_root(call)[0]) == name
         for call in _chained(stmt.value)
     )
 
