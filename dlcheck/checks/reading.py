@@ -8,6 +8,7 @@ from dlcheck import edits
 from dlcheck.checks import mending
 from dlcheck.checks.registry import facts, rule
 from dlcheck.checks.report import Spot, finding, joint, make_fix
+from dlcheck.checks.table_edits import columns_taken_out
 from dlcheck.edits import Refused
 from dlcheck.facts import forms
 from dlcheck.findings import Edit, Finding, Fix
@@ -69,9 +70,13 @@ def pandas_row_in_getitem(code: SampleCode) -> Iterator[Finding]:
             Spot(lookup.module, lookup.at),
             lookup.link,
             variant=variant,
+            fix=_LITTLE if variant == "beside-decoding" else columns_taken_out(code.project, lookup),
             text=lookup.module.line(lookup.at),
             dataset=code.owner,
         )
+
+
+_LITTLE = Refused("beside the file that it reads, little would be gained")
 
 
 @rule("DLC309")
