@@ -57,6 +57,31 @@ def test_the_name_of_a_library_is_that_of_the_module() -> None:
     assert after(module, *changes) == "import numpy as np\nimport torch\n"
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("from a.b import C\n", "from a.b import A, C, D\n"),
+        ("from a.b import Z  # last\n", "from a.b import A, D, Z  # last\n"),
+        ("from a.b import (\n    B,\n    E,\n)\n", "from a.b import (\n    A,\n    B,\n    D,\n    E,\n)\n"),
+        ("from a.b import A, D as E\n", "from a.b import A, D as E\n"),
+        ("from a.d import D\nfrom a.b import A\n", "from a.d import D\nfrom a.b import A\n"),
+        ("import a\n\nx = 1\n", "import a\nfrom a.b import A, D\n\nx = 1\n"),
+        ("try:\n    from a.b import C\nexcept ImportError:\n    C = None\n", None),
+    ],
+)
+def test_names_are_added_to_the_import_of_their_package(text: str, expected: str | None) -> None:
+    module = module_of(text)
+    names, changes = mending.imported_names(module, "a.b", ["D", "A"], ["a.d"])
+    assert names == ["E" if "as E" in text else "D", "A"]
+    mended = after(module, *changes)
+    assert mended == (expected or "from a.b import A, D\n\n" + text)
+
+
+def test_a_name_that_is_something_else_is_not_added() -> None:
+    _, changes = mending.imported_names(module_of("class A: ...\n"), "a.b", ["A"])
+    assert changes == [Refused("`A` is something else here")]
+
+
 BODY = "def f():\n    a = 1  # one\n    b = 2\n"
 Change = Callable[[Module], "Edit | Refused"]
 

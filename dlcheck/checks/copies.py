@@ -9,15 +9,17 @@ from dlcheck import edits
 from dlcheck.checks.cast_edits import copied_first
 from dlcheck.checks.constant_edits import constant_above
 from dlcheck.checks.device_tests import asks_for_cuda
+from dlcheck.checks.mending import without_method
 from dlcheck.checks.option_edits import Change, alone, fix_of, remove_option
 from dlcheck.checks.registry import facts, rule
 from dlcheck.checks.report import Spot, elsewhere, finding, joint, make_fix, provenance, written
+from dlcheck.checks.worker_edits import unpinned_in_worker
 from dlcheck.edits import Refused
 from dlcheck.facts import forms
-from dlcheck.findings import Applicability, Edit, Finding, Fix
+from dlcheck.findings import Applicability, Finding, Fix
 from dlcheck.model.loaders import Loader, OptionAlt
 from dlcheck.model.loops import callers_in, enclosing_loops
-from dlcheck.model.scopes import Module, dotted, last_name
+from dlcheck.model.scopes import dotted, last_name
 from dlcheck.model.training import hostdata, hostreads, pinning
 from dlcheck.model.training.copying import Move, in_background, is_device_name, moves, pinned_for_this_copy
 from dlcheck.model.training.invariance import in_every_step, step_around
@@ -52,21 +54,7 @@ def _unpinned(move: Move) -> Fix | Refused:
     receiver = move.receiver
     if not isinstance(receiver, forms.Call) or not isinstance(receiver.func, forms.Attr):
         return Refused("it is pinned by a statement of its own")
-    return make_fix("unsafe", "Remove `.pin_memory()`", [_without_method(move.module, receiver)])
-
-
-def _without_method(module: Module, call: forms.Call) -> Edit | Refused:
-    """The object of a method's call alone: the dot, the name and the arguments go."""
-    assert isinstance(call.func, forms.Attr)
-    text, source = module.source.text, module.source
-    start, end = text.rindex(".", 0, module.facts.span(call.func.name_at)[0]), module.facts.span(call.at)[1]
-    if text[end - 1] != ")":
-        return Refused("the brackets are laid out in a way that cannot be changed with certainty")
-    before = len(text[:start].rstrip())
-    begin = start if "#" in text[text.rfind("\n", 0, before) + 1 : before] else before
-    if "#" in text[start:end]:
-        return Refused("a comment stands in the way")
-    return Edit(source.place(begin, end), "")
+    return make_fix("unsafe", "Remove `.pin_memory()`", [without_method(move.module, receiver)])
 
 
 def _is_copied_to_gpu(move: Move) -> bool:
@@ -101,6 +89,7 @@ def pin_memory_in_worker(loader: Loader) -> Iterator[Finding]:
                         written(workers, loader)._replace(caption="with these workers"),
                         *provenance(workers.value),
                     ],
+                    fix=unpinned_in_worker(loader, pin),
                     call=pin.text,
                     owner=pin.owner,
                 )
@@ -315,7 +304,7 @@ def _made_there(move: Move, made: forms.Call, random: bool) -> Fix | Refused:
     # On a GPU the last digit of what is computed may differ.
     computes = last_name(made.func) == "linspace" or not all(last_name(one.func) in _EXACT for one in methods)
     kind: Applicability = "unsafe" if random or computes else "safe"
-    return make_fix(kind, f"Pass `device={device}`", [added, _without_method(module, move.call)])
+    return make_fix(kind, f"Pass `device={device}`", [added, without_method(module, move.call)])
 
 
 @rule("DLC112")

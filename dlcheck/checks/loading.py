@@ -17,6 +17,7 @@ from dlcheck.checks.option_edits import (
 )
 from dlcheck.checks.registry import rule
 from dlcheck.checks.report import Spot, elsewhere, finding, joint, provenance, worlds, written
+from dlcheck.checks.worker_edits import moved_in_loop
 from dlcheck.edits import Refused
 from dlcheck.findings import Finding, Fix
 from dlcheck.model.conditions import IN_WORKER
@@ -262,11 +263,15 @@ def cuda_in_worker(loader: Loader) -> Iterator[Finding]:
                         written(workers, loader)._replace(caption="with these workers"),
                         *provenance(workers.value),
                     ],
+                    fix=moved_in_loop(loader, use) if use in in_workers else _LIES_THERE,
                     call=use.text,
                     dataset_or_function=use.owner,
                     workers=_count(workers.value, "a worker process", "worker processes"),
                 )
                 break
+
+
+_LIES_THERE = Refused("leave the samples on the GPU and use no workers, or keep them on the host")
 
 
 def _stored_on_gpu(loader: Loader, in_workers: list[CudaUse]) -> Iterator[CudaUse]:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dlcheck.edits import Refused
 from dlcheck.facts import forms
 from dlcheck.facts.forms import ModuleFacts
-from dlcheck.findings import Edit
+from dlcheck.findings import Edit, Place
 from dlcheck.model import library
 from dlcheck.model.scopes import Link, Module, Scope
 from dlcheck.source import Source
@@ -155,6 +155,20 @@ def wrap(source: Source, facts: ModuleFacts, expr: forms.Expr, before: str, afte
     return Edit(source.place(start, end), f"{before}{text}{after}")
 
 
+def without_method(module: Module, call: forms.Call) -> Edit | Refused:
+    """The object of a method's call alone: the dot, the name and the arguments go."""
+    assert isinstance(call.func, forms.Attr)
+    text, source = module.source.text, module.source
+    start, end = text.rindex(".", 0, module.facts.span(call.func.name_at)[0]), module.facts.span(call.at)[1]
+    if text[end - 1] != ")":
+        return Refused("the brackets are laid out in a way that cannot be changed with certainty")
+    before = len(text[:start].rstrip())
+    begin = start if "#" in text[text.rfind("\n", 0, before) + 1 : before] else before
+    if "#" in text[start:end]:
+        return Refused("a comment stands in the way")
+    return Edit(source.place(begin, end), "")
+
+
 # -- methods
 
 
@@ -206,6 +220,50 @@ def alias_of(module: Module, name: str, default: str) -> tuple[str, list[Edit | 
     return default, list(import_edits(module, name, "" if default == name else default))
 
 
+def imported_names(
+    module: Module, package: str, names: Sequence[str], others: Sequence[str] = ()
+) -> tuple[list[str], list[Edit | Refused]]:
+    """How a module calls ``names`` of a package, or of ``others`` that have them too, and the imports that it takes."""
+    above = [
+        stmt
+        for stmt, link in module.imports
+        if isinstance(stmt, forms.ImportFrom) and not stmt.level and link.scope is module.scope and link.parent is None
+    ]
+    known = {alias.name: alias.bound for stmt in above if stmt.module in (package, *others) for alias in stmt.aliases}
+    missing = sorted(name for name in names if name not in known)
+    called = [known.get(name, name) for name in names]
+    for name in missing:
+        if name in module.scope.names or any(name in scope.names for scope in module.functions):
+            return called, [Refused(f"`{name}` is something else here")]
+    if not missing:
+        return called, []
+    for stmt in above:
+        if stmt.module == package and stmt.aliases:
+            return called, [*_with_aliases(module, stmt, missing)]
+    return called, [_import(module, f"from {package} import {', '.join(missing)}", package, True)]
+
+
+def _with_aliases(module: Module, stmt: forms.ImportFrom, names: Iterable[str]) -> Iterator[Edit]:
+    """More names in ``from package import a, b``: one edit for all that come at one place."""
+    added: dict[Place, str] = {}
+    for edit in (_with_alias(module, stmt, name) for name in names):
+        added[edit.place] = added.get(edit.place, "") + edit.replacement
+    yield from (Edit(place, text) for place, text in added.items())
+
+
+def _with_alias(module: Module, stmt: forms.ImportFrom, name: str) -> Edit:
+    """One name more in ``from package import a, b``: behind the last that sorts before it."""
+    source, facts, text = module.source, module.facts, module.source.text
+    earlier = [alias for alias in stmt.aliases if alias.name < name]
+    alias = earlier[-1] if earlier else stmt.aliases[0]
+    start, end = facts.span(alias.at)
+    alone = len(stmt.aliases) > 1 and not text[line_start(text, start) : start].strip()
+    gap = f"\n{indentation(text, start)}" if alone else " "
+    if earlier:
+        return Edit(source.place(end, end), f",{gap}{name}")
+    return Edit(source.place(start, start), f"{name},{gap}")
+
+
 def below_imports(module: Module, line: str) -> Edit | Refused:
     """A statement of its own below the imports at the top of a module."""
     top = _top_imports(module)
@@ -218,10 +276,10 @@ def _binds(stmt: forms.Stmt, name: str, bound: str) -> bool:
     return isinstance(stmt, forms.Import) and any(alias.name == name and alias.bound == bound for alias in stmt.aliases)
 
 
-def _import(module: Module, line: str, name: str) -> Edit:
+def _import(module: Module, line: str, name: str, is_from: bool = False) -> Edit:
     source, facts, text = module.source, module.facts, module.source.text
     top = _top_imports(module)
-    wanted = _key(False, name)
+    wanted = _key(is_from, name)
     same = [(key, link) for key, link in top if key[0] == wanted[0]]
     before = [link for key, link in same if key <= wanted]
     if before:

@@ -82,7 +82,7 @@ def workers_text(loader: Loader) -> str | Refused:
     known = [option for other in siblings(loader) for option in other.option("num_workers")]
     if all(option.positive and not is_free(option) for option in known):
         return ""
-    given = _argument(loader, "num_workers")
+    given = argument(loader, "num_workers")
     if given is None:
         return Refused("the number of its workers is given elsewhere, and may be 0")
     text = loader.module.line(given.at)
@@ -91,7 +91,7 @@ def workers_text(loader: Loader) -> str | Refused:
 
 def argument_text(loader: Loader, name: str) -> str | None:
     """What the constructor's call says of an option, if it is a literal or a name."""
-    given = _argument(loader, name)
+    given = argument(loader, name)
     simple = isinstance(given, forms.Const) or dotted(given) is not None
     return loader.module.line(given.at) if given is not None and simple else None
 
@@ -104,7 +104,7 @@ def is_literal(loader: Loader, option: OptionAlt) -> bool:
     return holder is not None and isinstance(holder.value, forms.Const) and not is_free(option)
 
 
-def _argument(loader: Loader, name: str) -> forms.Expr | None:
+def argument(loader: Loader, name: str) -> forms.Expr | None:
     """An argument of the constructor's call, by its name or by its place."""
     args = loader.call.args
     named = next((arg.value for arg in args if arg.name == name), None)

@@ -9,6 +9,7 @@ from dlcheck.checks import mending
 from dlcheck.checks.listing_edits import listed_once
 from dlcheck.checks.registry import facts, rule
 from dlcheck.checks.report import Spot, finding, joint, make_fix
+from dlcheck.checks.table_edits import columns_taken_out
 from dlcheck.checks.whole_file_edits import read_once
 from dlcheck.edits import Refused
 from dlcheck.facts import forms
@@ -73,9 +74,13 @@ def pandas_row_in_getitem(code: SampleCode) -> Iterator[Finding]:
             Spot(lookup.module, lookup.at),
             lookup.link,
             variant=variant,
+            fix=_LITTLE if variant == "beside-decoding" else columns_taken_out(code.project, lookup),
             text=lookup.module.line(lookup.at),
             dataset=code.owner,
         )
+
+
+_LITTLE = Refused("beside the file that it reads, little would be gained")
 
 
 @rule("DLC309")

@@ -9,6 +9,7 @@ from dlcheck.checks.mending import import_edits
 from dlcheck.checks.option_edits import alone, fix_of, set_option
 from dlcheck.checks.registry import facts, rule
 from dlcheck.checks.report import Spot, elsewhere, finding, joint, make_fix, provenance, written
+from dlcheck.checks.sharding_edits import shared_out
 from dlcheck.edits import Refused
 from dlcheck.facts import forms
 from dlcheck.findings import Finding, Fix
@@ -90,6 +91,7 @@ def ddp_without_sharding(loader: Loader) -> Iterator[Finding]:
                     Spot(replica.module, replica.at, "trained on several ranks by this"),
                     Spot(loop.module, loop.link.head, "trained here"),
                 ],
+                fix=shared_out(loader, loop, replica),
                 loader=loader.name,
                 wrapper=replica.name,
             )

@@ -11,6 +11,7 @@ from dlcheck.checks.mending import import_edits
 from dlcheck.checks.option_edits import fix_of, set_option
 from dlcheck.checks.registry import rule
 from dlcheck.checks.report import Spot, elsewhere, finding, joint, make_fix, provenance, worlds, written
+from dlcheck.checks.worker_edits import not_pinned
 from dlcheck.edits import Refused
 from dlcheck.facts import forms
 from dlcheck.findings import Applicability, Finding, Fix
@@ -104,6 +105,7 @@ def pin_memory_of_cuda_tensor(loader: Loader) -> Iterator[Finding]:
                     place,
                     loader.project.link_at(place.module, place.at),
                     related=[Spot(use.module, use.at, "moved to the GPU here")],
+                    fix=not_pinned(loader, option),
                     loader=loader.name,
                     what=f"`{use.owner}` returns CUDA tensors",
                 )

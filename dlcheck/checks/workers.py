@@ -11,6 +11,7 @@ from dlcheck.checks.mending import alias_of, below_imports
 from dlcheck.checks.option_edits import alone, fix_of, remove_option, set_option
 from dlcheck.checks.registry import facts, option, rule
 from dlcheck.checks.report import Spot, elsewhere, finding, joint, make_fix, provenance, written
+from dlcheck.checks.sampler_edits import indexed_by_batch
 from dlcheck.edits import Refused
 from dlcheck.findings import Finding, Fix
 from dlcheck.model import calling, library
@@ -118,6 +119,7 @@ def per_item_tensor_fetch(loader: Loader) -> Iterator[Finding]:
                     Spot(loader.module, loader.name_at),
                     loader.link,
                     related=[Spot(around.scope.module, around.head, "in each round"), *provenance(batch.value)],
+                    fix=indexed_by_batch(loader),
                     loader=loader.name,
                     size=size,
                 )

@@ -17,12 +17,16 @@ if TYPE_CHECKING:
 
 
 class Lookup(NamedTuple):
-    """A row of a pandas table looked up for a sample: ``scan`` where that goes through the whole table."""
+    """A row of a pandas table looked up for a sample: ``scan`` where that goes through the whole table.
+
+    ``kind`` is what is known of the table: FRAME, COLUMN, or nothing.
+    """
 
     module: Module
     at: int
     link: Link
     scan: bool
+    kind: str = ""
 
 
 def pandas_lookups(code: SampleCode) -> Iterator[Lookup]:
@@ -37,7 +41,8 @@ def pandas_lookups(code: SampleCode) -> Iterator[Lookup]:
             elif searches:
                 found = code.kinds.of(expr.value, place.point) in (FRAME, COLUMN)
             if found:
-                yield Lookup(link.scope.module, expr.at, link, searches)
+                held = expr.value.value if isinstance(expr.value, forms.Attr) and not searches else expr.value
+                yield Lookup(link.scope.module, expr.at, link, searches, code.kinds.of(held, place.point))
         elif isinstance(expr, forms.Call) and _searches(code, expr, place.point):
             yield Lookup(link.scope.module, expr.at, link, True)
 

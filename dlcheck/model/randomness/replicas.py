@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from dlcheck.facts import forms
@@ -13,7 +13,7 @@ from dlcheck.model.loops import BatchLoop
 from dlcheck.model.scopes import Module, dotted, last_name
 from dlcheck.model.training.loop_uses import Use, uses_in
 from dlcheck.model.values import External, Made, Value
-from dlcheck.model.worlds import World
+from dlcheck.model.worlds import World, product
 
 if TYPE_CHECKING:
     from dlcheck.model.loaders import Loader
@@ -92,6 +92,20 @@ def _in_place(project: Project, use: Use) -> Iterator[Replica]:
             values = project.evaluator.values(call.func, project.point(other))
             if any(isinstance(value, External) and value.path in _IN_PLACE for value in values):
                 yield Replica(scope.module, call.func.at, last_name(call.func), use.world)
+
+
+def may_be_single(loop: BatchLoop, worlds: Iterable[World]) -> bool:
+    """Whether a network that is wrapped for several ranks is none in other runs that reach a loader."""
+    uses = [(use, _is_replica(loop.project, use)) for use in uses_in(loop)]
+    wrapped = {(use.site.expr.at, use.site.module, use.name) for use, found in uses if found}
+    return any(
+        not found and (use.site.expr.at, use.site.module, use.name) in wrapped and any(product([use.world], worlds))
+        for use, found in uses
+    )
+
+
+def _is_replica(project: Project, use: Use) -> bool:
+    return _wrapped(project, use.value, use.world, 0) is not None or any(True for _ in _in_place(project, use))
 
 
 # -- who gets which samples
