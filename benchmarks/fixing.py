@@ -27,7 +27,7 @@ from dlcheck import engine, files, fixing  # noqa: E402
 from dlcheck.config import load  # noqa: E402
 from dlcheck.findings import Finding  # noqa: E402
 
-LIMIT_S = 1_200.0
+LIMIT_S = 3_600.0
 
 
 @dataclass
@@ -78,10 +78,33 @@ class Watched:
 
     def _compare(self, path: str, after: list[str]) -> None:
         before = self.before.get(path, after)
-        for kind, start, end, *_ in difflib.SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
-            touched = set(range(start + 1, max(end, start + 1) + 1))
-            if kind != "equal" and not touched <= self.named.get(path, set()):
+        named = self.named.get(path, set())
+        for kind, start, end, new_start, new_end in _differences(before, after):
+            if kind == "insert":
+                fits = any(at in named or at + 1 in named for at in _slides(after, before, new_start, new_end, start))
+            else:
+                starts = _slides(before, after, start, end, start) if kind == "delete" else [start]
+                fits = any(set(range(at + 1, at + end - start + 1)) <= named for at in starts)
+            if not fits:
                 self.result.strangers.append(f"{path}:{start + 1}")
+
+
+def _differences(before: list[str], after: list[str]) -> list[tuple[str, int, int, int, int]]:
+    matcher = difflib.SequenceMatcher(None, before, after, autojunk=False)
+    return [found for found in matcher.get_opcodes() if found[0] != "equal"]
+
+
+def _slides(lines: list[str], others: list[str], start: int, end: int, at: int) -> list[int]:
+    """Where else a block of new or lost lines may be said to stand: a blank line above it equals one at its end."""
+    found = [at]
+    up, down = 1, 0
+    while start - up >= 0 and lines[start - up] == lines[end - up]:
+        found.append(at - up)
+        up += 1
+    while end + down < len(lines) and lines[start + down] == lines[end + down]:
+        down += 1
+        found.append(at + down)
+    return [place for place in found if 0 <= place <= max(len(lines), len(others))]
 
 
 def measure(folder: str, diffs: str | None) -> Result:
@@ -154,6 +177,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder")
     parser.add_argument("--diffs", help="write the diff of each repository into this folder")
+    parser.add_argument("--only", help="the repositories, by their folders' names and with commas between")
     parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.one:
@@ -161,7 +185,7 @@ def main() -> int:
         return 0
     diffs = os.path.abspath(args.diffs) if args.diffs else None
     results = []
-    for name in sorted(os.listdir(args.folder)):
+    for name in args.only.split(",") if args.only else sorted(os.listdir(args.folder)):
         results.append(_in_a_process(os.path.abspath(os.path.join(args.folder, name)), diffs))
         print(
             f"{name}: {sum(results[-1].applied.values())} fixes, {results[-1].errors or 'no errors'}", file=sys.stderr

@@ -424,12 +424,13 @@ def _fix(paths: Sequence[str], config: Config, stdin: tuple[str, bytes] | None, 
         _complain_of(report)
         return 2 if report.errors else int(bool(fixed.changes))
     given = stdin_file(stdin[0]) if stdin is not None else ""
-    report.errors += [
-        ReportError(change.path, 0, problem)
-        for change in fixed.changes
-        if change.file != given and (problem := change.write())
-    ]
-    report.fixed = fixed.number
+    problems = {change: problem for change in fixed.changes if change.file != given and (problem := change.write())}
+    if problems:  # what stands on the disk is not what was meant to
+        kept = {change.file: change.after for change in fixed.changes if change.file == given}
+        report = _run(paths, config, stdin, options, kept)
+        report.errors += fixed.errors
+    report.errors += [ReportError(change.path, 0, problem) for change, problem in problems.items()]
+    report.fixed = fixed.number({change.file for change in problems})
     if stdin is not None:
         sys.stdout.buffer.write(next((one.after for one in fixed.changes if one.file == given), stdin[1]))
         sys.stdout.buffer.flush()

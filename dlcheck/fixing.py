@@ -14,10 +14,10 @@ import tempfile
 import warnings
 from ast import PyCF_ALLOW_TOP_LEVEL_AWAIT
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from dlcheck import edits, files
 from dlcheck.findings import Edit, Finding, ReportError
@@ -68,18 +68,30 @@ class Change:
         return ""
 
 
+class Applied(NamedTuple):
+    """A fix: its rule, and the files that it changed."""
+
+    code: str
+    files: frozenset[str]
+
+
 @dataclass
 class Fixed:
-    """What became of a run: ``report`` is of the files as they would be, ``applied`` counts fixes by rule."""
+    """What became of a run: ``report`` is of the files as they would be."""
 
     report: Report
     changes: list[Change] = field(default_factory=list)
-    applied: Counter[str] = field(default_factory=Counter)
+    fixes: list[Applied] = field(default_factory=list)
     errors: list[ReportError] = field(default_factory=list)
 
     @property
-    def number(self) -> int:
-        return sum(self.applied.values())
+    def applied(self) -> Counter[str]:
+        """How many fixes of each rule."""
+        return Counter(fix.code for fix in self.fixes)
+
+    def number(self, but: Collection[str] = ()) -> int:
+        """How many fixes, without those in files that could not be written."""
+        return sum(not fix.files & set(but) for fix in self.fixes)
 
 
 def fix(check: Check, *, unsafe: bool) -> Fixed:
@@ -97,11 +109,19 @@ def fix(check: Check, *, unsafe: bool) -> Fixed:
             run.errors.append(ReportError(left.path, left.line, told))
     report.findings = [_told(finding, report) for finding in report.findings]
     changes = [
-        Change(file, run.paths[file], run.before[file], after)
-        for file, after in run.after.items()
-        if after != run.before[file]
+        Change(file, path, run.before[file], run.after[file])
+        for file, path in run.paths.items()
+        if run.after[file] != run.before[file]
     ]
     return Fixed(report, changes, run.applied, run.errors)
+
+
+def _real(report: Report) -> dict[str, list[str]]:
+    """The checked files by what they really are: a file and the links to it are changed once."""
+    found: dict[str, list[str]] = {}
+    for file in sorted(report.checked):
+        found.setdefault(os.path.realpath(file), []).append(file)
+    return {file if file in names else names[0]: names for file, names in found.items()}
 
 
 def _told(finding: Finding, report: Report) -> Finding:
@@ -121,7 +141,7 @@ class _Run:
         self.before: dict[str, bytes] = {}
         self.after: dict[str, bytes] = {}
         self.paths: dict[str, str] = {}
-        self.applied: Counter[str] = Counter()
+        self.applied: list[Applied] = []
         self.errors: list[ReportError] = []
         self._refused: set[tuple[str, tuple[Edit, ...]]] = set()
 
@@ -132,8 +152,10 @@ class _Run:
         return self.unsafe or fix.applicability == "safe"
 
     def round(self, report: Report) -> bool:
-        """Apply what can be applied at once; whether that was anything."""
-        sources = {path: source for path, source in report.sources.items() if source.file in report.checked}
+        """Apply what can be applied at once; whether another round may find more."""
+        refused = len(self._refused)
+        real = _real(report)
+        sources = {path: source for path, source in report.sources.items() if source.file in real}
         chosen = list(compatible(filter(self.eligible, report.findings), sources))
         written = rewritten(sources, chosen)
         if written is None:
@@ -142,9 +164,9 @@ class _Run:
             source = sources[path]
             self.before.setdefault(source.file, source.data)
             self.paths.setdefault(source.file, path)
-            self.after[source.file] = data
-        self.applied.update(finding.code for finding in chosen)
-        return bool(chosen)
+            self.after.update(dict.fromkeys(real[source.file], data))
+        self.applied += [Applied(finding.code, _files_of(finding, sources)) for finding in chosen]
+        return bool(chosen) or len(self._refused) > refused
 
     def _one_by_one(
         self, sources: Mapping[str, Source], wanted: Iterable[Finding]
@@ -189,6 +211,10 @@ def compatible(findings: Iterable[Finding], sources: Mapping[str, Source]) -> It
         chosen.update(together)
         taken.update(dict.fromkeys(lines, finding.code))
         yield finding
+
+
+def _files_of(finding: Finding, sources: Mapping[str, Source]) -> frozenset[str]:
+    return frozenset(sources[edit.place.path].file for edit in finding.fix.edits) if finding.fix else frozenset()
 
 
 def _lines(edit: Edit) -> range:
@@ -304,7 +330,10 @@ def _diff(path: str, before: str, after: str) -> str:
 
 
 def _replace(file: str, data: bytes, mode: int) -> None:
-    """Write beside the file and rename: who reads it meanwhile sees the old text or the new one."""
+    """Write beside the file and rename: who reads it meanwhile sees the old text or the new one.
+
+    Another hard link to the file keeps the old text.
+    """
     handle, temporary = tempfile.mkstemp(prefix=f".{os.path.basename(file)}.", dir=os.path.dirname(file))
     try:
         with os.fdopen(handle, "wb") as stream:

@@ -160,6 +160,31 @@ def test_a_file_that_does_not_parse_keeps_none_from_being_fixed(folder: Path) ->
     assert found.returncode == 1
 
 
+def test_a_file_and_a_link_to_it_are_changed_once(folder: Path) -> None:
+    (folder / "a_link.py").symlink_to("train.py")
+    found = run("--fix", ".", cwd=folder)
+    assert (found.returncode, found.stderr) == (0, b"")
+    assert found.stdout.decode().splitlines()[-1:] == ["No findings in 2 files; 1 fixed."]
+    assert (folder / "a_link.py").is_symlink()
+    assert (folder / "train.py").read_bytes() == AFTER.encode()
+
+
+def test_what_could_not_be_written_is_still_reported(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "other.py").write_bytes(BEFORE.encode())
+    write = Change.write
+
+    def fails(change: Change) -> str:
+        return "cannot be written: no space left" if change.path == "other.py" else write(change)
+
+    monkeypatch.setattr(Change, "write", fails)
+    found = run("--fix", "--output-format", "concise", ".", cwd=folder)
+    assert (folder / "train.py").read_bytes() == AFTER.encode()
+    lines = found.stdout.decode().splitlines()
+    assert lines[0].startswith("other.py:8:18: DLC101")
+    assert lines[1:] == ["error: other.py: cannot be written: no space left", "Found 1 finding (1 warning); 1 fixed."]
+    assert found.returncode == 2
+
+
 def test_a_file_that_was_not_named_is_not_changed(folder: Path) -> None:
     texts = {
         "options.py": "WORKERS = 0\n",
@@ -288,3 +313,23 @@ def test_a_fix_that_breaks_its_file_is_told_and_the_others_are_applied() -> None
     assert found.applied == {"DLC102": 1}
     assert [(error.path, error.line) for error in found.errors] == [("a.py", 2)]
     assert "DLC101 would break the file" in found.errors[0].message
+
+
+def test_a_refused_fix_does_not_end_the_rounds() -> None:
+    source = Source("a.py", "/a.py", "import torch\none(1, 2)\n")
+    at = source.text.index("1")
+
+    def finding(code: str, start: int, replacement: str) -> Finding:
+        place = source.place(start, start + 1)
+        fix = Fix("safe", "change", (Edit(place, replacement),))
+        lines = (place.line, place.end_line)
+        return Finding(code, "rule", "warning", "high", place, "message", fix=fix, statement_lines=lines)
+
+    findings = [finding("DLC101", at, "a=1, a=2"), finding("DLC102", at + 3, "3")]
+
+    def check(after: Mapping[str, bytes]) -> Report:
+        return Report([] if after else findings, [], 1, {"a.py": source}, frozenset({"/a.py"}))
+
+    found = fix(check, unsafe=False)
+    assert found.applied == {"DLC102": 1}
+    assert len(found.errors) == 1

@@ -94,7 +94,7 @@ def fix_all(converter: Converter, fixed: Fixed, versioned: bool) -> types.CodeAc
             if before != after:
                 by_uri[cell.uri] = differences(before, after, converter)
     return types.CodeAction(
-        title=f"dlcheck: apply all safe fixes ({fixed.number})",
+        title=f"dlcheck: apply all safe fixes ({fixed.number()})",
         kind=FIX_ALL,
         edit=workspace_edit(by_uri, converter.documents, versioned),
     )
