@@ -61,7 +61,8 @@ def main() -> None:
 def _status() -> int:
     try:
         status = cli.main(prog_name="dlcheck", standalone_mode=False) or 0
-        sys.stdout.flush()
+        if not sys.stdout.closed:  # the language server has closed it
+            sys.stdout.flush()
     except click.ClickException as error:
         error.show()
         return error.exit_code

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -10,6 +11,7 @@ from typing import Any
 
 from lsprotocol import types
 from pygls import uris
+from pygls.exceptions import JsonRpcException
 from pygls.lsp.server import LanguageServer
 
 from dlcheck import __version__, files, pages
@@ -24,6 +26,14 @@ OTHERS_AFTER_S = 0.4
 # A first check that takes longer than this shows that it is running.
 PROGRESS_AFTER_S = 0.7
 _CONFIGURATION = ("pyproject.toml", "dlcheck.toml", ".gitignore")
+_SYNCHRONIZING = (
+    types.TEXT_DOCUMENT_DID_OPEN,
+    types.TEXT_DOCUMENT_DID_CHANGE,
+    types.TEXT_DOCUMENT_DID_CLOSE,
+    types.NOTEBOOK_DOCUMENT_DID_OPEN,
+    types.NOTEBOOK_DOCUMENT_DID_CHANGE,
+    types.NOTEBOOK_DOCUMENT_DID_CLOSE,
+)
 
 
 class Server(LanguageServer):
@@ -39,6 +49,9 @@ class Server(LanguageServer):
             save=True,
         )
         super().__init__("dlcheck", __version__, notebook_document_sync=notebooks)
+        # pygls would keep the texts too, but ends lines where the protocol does not (U+2028), and loses changes then.
+        for method in _SYNCHRONIZING:
+            self.protocol.fm.builtin_features.pop(method)
         self.documents = Documents()
         self.checker = Checker()
         self.checked: dict[str, Checked] = {}
@@ -265,7 +278,7 @@ async def _pull_configuration(server: Server) -> None:
     asked = types.ConfigurationParams([types.ConfigurationItem(section="dlcheck")])
     try:
         found = await server.workspace_configuration_async(asked)
-    except Exception:  # noqa: BLE001 -- a client that says it can, and cannot, keeps the defaults
+    except JsonRpcException:  # it said that it could: then the defaults hold
         return
     _configure(server, found[0] if found else None)
 
@@ -297,7 +310,8 @@ async def _watch(server: Server) -> None:
     watchers = [types.FileSystemWatcher(glob_pattern=pattern) for pattern in patterns]
     options = types.DidChangeWatchedFilesRegistrationOptions(watchers)
     registration = types.Registration("dlcheck-files", types.WORKSPACE_DID_CHANGE_WATCHED_FILES, options)
-    await server.client_register_capability_async(types.RegistrationParams([registration]))
+    with contextlib.suppress(JsonRpcException):  # it said that it could: then without
+        await server.client_register_capability_async(types.RegistrationParams([registration]))
 
 
 def _texts(server: Server) -> None:

@@ -1,0 +1,326 @@
+"""The language server as Visual Studio Code sees it, and as a Neovim does that counts in UTF-8."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator, Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_lsp
+from lsprotocol import types
+from pygls import uris
+from pytest_lsp import ClientServerConfig, LanguageClient, client_capabilities
+
+SERVER = [sys.executable, "-m", "dlcheck", "lsp"]
+TIMEOUT_S = 20
+
+LOAD = """\
+from torch.utils.data import DataLoader
+
+
+def load(dataset):
+    return DataLoader(dataset, batch_size=8, num_workers=2, pin_memory=True)
+"""
+TRAIN = """\
+# größer 🐍
+import torch
+from load import load
+
+
+def train(dataset, net):
+    loader = load(dataset)
+    for x in loader:
+        "🐍🐍"; x = x.cuda()  # größer
+        net(x).backward()
+"""
+
+
+def opened(path: Path, text: str, version: int = 1) -> types.DidOpenTextDocumentParams:
+    return types.DidOpenTextDocumentParams(
+        types.TextDocumentItem(uri=path.as_uri(), language_id="python", version=version, text=text)
+    )
+
+
+def edited(
+    path: Path, version: int, *changes: types.TextDocumentContentChangeEvent
+) -> types.DidChangeTextDocumentParams:
+    named = types.VersionedTextDocumentIdentifier(version=version, uri=path.as_uri())
+    return types.DidChangeTextDocumentParams(named, list(changes))
+
+
+def whole(text: str) -> types.TextDocumentContentChangeWholeDocument:
+    return types.TextDocumentContentChangeWholeDocument(text=text)
+
+
+class Editor:
+    """A client with a project."""
+
+    def __init__(self, client: LanguageClient, folder: Path, encoding: str) -> None:
+        self.client = client
+        self.folder = folder
+        self.encoding = encoding
+
+    def units(self, text: str) -> int:
+        return len(text.encode()) if self.encoding == "utf-8" else len(text.encode("utf-16-le")) // 2
+
+    async def until(self, is_so: Callable[[], bool]) -> None:
+        async def wait() -> None:
+            while not is_so():
+                await asyncio.sleep(0.01)
+
+        await asyncio.wait_for(wait(), TIMEOUT_S)
+
+    def codes(self, uri: str) -> list[tuple[Any, int]]:
+        found = self.client.diagnostics.get(uri, [])
+        return [(one.code, one.range.start.line) for one in found]
+
+    async def shows(self, path: Path | str, *expected: tuple[str, int]) -> list[types.Diagnostic]:
+        uri = path if isinstance(path, str) else path.as_uri()
+        try:
+            await self.until(lambda: uri in self.client.diagnostics and self.codes(uri) == list(expected))
+        except asyncio.TimeoutError:
+            assert self.codes(uri) == list(expected)
+        return list(self.client.diagnostics[uri])
+
+    async def actions(self, uri: str, where: types.Range, *only: str) -> dict[str, Any]:
+        """The code actions by their titles; the client takes one that carries a command for a bare command."""
+        context = types.CodeActionContext([], only=list(only) or None)
+        asked = types.CodeActionParams(types.TextDocumentIdentifier(uri), where, context)
+        found = await self.client.text_document_code_action_async(asked) or []
+        return {one.title: one for one in found}
+
+    def applied(self, text: str, edits: Iterable[types.TextEdit]) -> str:
+        """A text after edits, as the protocol counts them."""
+        for edit in sorted(edits, key=lambda one: (one.range.start.line, one.range.start.character), reverse=True):
+            start, end = self._offset(text, edit.range.start), self._offset(text, edit.range.end)
+            text = text[:start] + edit.new_text + text[end:]
+        return text
+
+    def _offset(self, text: str, at: types.Position) -> int:
+        lines = text.split("\n")
+        column = next(n for n in range(len(lines[at.line]) + 1) if self.units(lines[at.line][:n]) == at.character)
+        return sum(len(line) + 1 for line in lines[: at.line]) + column
+
+
+def edits_of(action: Any, uri: str) -> list[types.TextEdit]:
+    """The edits of a code action for one text."""
+    if action.edit.changes is not None:
+        return list(action.edit.changes[uri])
+    return [edit for change in action.edit.document_changes if change.text_document.uri == uri for edit in change.edits]
+
+
+@pytest_lsp.fixture(params=["neovim", "visual-studio-code"], config=ClientServerConfig(server_command=SERVER))
+async def client(request: pytest.FixtureRequest, lsp_client: LanguageClient, tmp_path: Path) -> AsyncIterator[None]:
+    """A client that has opened a project of two files."""
+    (tmp_path / "pyproject.toml").touch()
+    (tmp_path / "load.py").write_text(LOAD, encoding="utf-8")
+    (tmp_path / "train.py").write_text(TRAIN, encoding="utf-8")
+
+    @lsp_client.feature(types.CLIENT_REGISTER_CAPABILITY)
+    def register(_client: LanguageClient, params: types.RegistrationParams) -> None:
+        registered.extend(params.registrations)
+
+    registered: list[types.Registration] = []
+    folders = [types.WorkspaceFolder(tmp_path.as_uri(), "project")]
+    params = types.InitializeParams(capabilities=client_capabilities(request.param), workspace_folders=folders)
+    answer = await lsp_client.initialize_session(params)
+    assert answer.capabilities.position_encoding == ("utf-8" if request.param == "neovim" else "utf-16")
+    yield
+    await lsp_client.shutdown_session()
+
+
+@pytest.fixture
+def editor(client: LanguageClient, tmp_path: Path) -> Editor:
+    offered = client.capabilities.general if client.capabilities is not None else None
+    utf8 = offered is not None and offered.position_encodings is not None
+    return Editor(client, tmp_path, "utf-8" if utf8 else "utf-16")
+
+
+@pytest.mark.asyncio
+async def test_findings_come_with_all_that_an_editor_shows(editor: Editor) -> None:
+    train = editor.folder / "train.py"
+    editor.client.text_document_did_open(opened(train, TRAIN))
+    (found,) = await editor.shows(train, ("DLC101", 8))
+    line = TRAIN.splitlines()[8]
+    start, end = line.index("x.cuda()"), line.index("  # größer")
+    assert found.range.start.character == editor.units(line[:start])
+    assert found.range.end.character == editor.units(line[:end])
+    assert found.severity == types.DiagnosticSeverity.Warning
+    assert found.source == "dlcheck"
+    assert "blocks although `DataLoader` pins its batches" in found.message
+    (related,) = found.related_information or ()
+    assert related.location.uri == (editor.folder / "load.py").as_uri()
+    assert related.location.range.start.line == 4
+    assert related.message == "pinned here"
+
+
+@pytest.mark.asyncio
+async def test_a_fix_is_an_edit_of_the_buffer(editor: Editor) -> None:
+    train = editor.folder / "train.py"
+    editor.client.text_document_did_open(opened(train, "\n" + TRAIN))
+    (found,) = await editor.shows(train, ("DLC101", 9))
+    actions = await editor.actions(train.as_uri(), found.range)
+    assert list(actions) == [
+        "dlcheck: Add `non_blocking=True`",
+        "dlcheck: ignore DLC101 here",
+        "dlcheck: show DLC101 (blocking-transfer-of-pinned-batch)",
+        "dlcheck: apply all safe fixes (1)",
+    ]
+    fixed = "\n" + TRAIN.replace("x.cuda()", "x.cuda(non_blocking=True)")
+    for title in ("dlcheck: Add `non_blocking=True`", "dlcheck: apply all safe fixes (1)"):
+        edits = edits_of(actions[title], train.as_uri())
+        assert editor.applied("\n" + TRAIN, edits) == fixed
+    assert actions["dlcheck: Add `non_blocking=True`"].is_preferred
+    silenced = editor.applied("\n" + TRAIN, edits_of(actions["dlcheck: ignore DLC101 here"], train.as_uri()))
+    assert silenced == "\n" + TRAIN.replace("# größer\n    ", "# größer  # dlcheck: ignore[DLC101]\n    ")
+    editor.client.text_document_did_change(edited(train, 2, whole(silenced)))
+    await editor.shows(train)
+    only = await editor.actions(train.as_uri(), found.range, "source.fixAll")
+    assert list(only) == []
+
+
+@pytest.mark.asyncio
+async def test_typing_moves_what_was_found(editor: Editor) -> None:
+    train = editor.folder / "train.py"
+    editor.client.text_document_did_open(opened(train, TRAIN))
+    await editor.shows(train, ("DLC101", 8))
+    top = types.Range(types.Position(0, 0), types.Position(0, 0))
+    new = types.TextDocumentContentChangePartial(range=top, text="# 🐍\r\n")
+    editor.client.text_document_did_change(edited(train, 2, new))
+    await editor.shows(train, ("DLC101", 9))
+    snakes = editor.units('        "🐍🐍"; x = x.cuda(')
+    call = types.Range(types.Position(9, snakes), types.Position(9, snakes))
+    typed = types.TextDocumentContentChangePartial(range=call, text="non_blocking=True")
+    editor.client.text_document_did_change(edited(train, 3, typed))
+    await editor.shows(train)
+
+
+@pytest.mark.asyncio
+async def test_half_typed_text_keeps_what_still_applies(editor: Editor) -> None:
+    train = editor.folder / "train.py"
+    editor.client.text_document_did_open(opened(train, TRAIN))
+    await editor.shows(train, ("DLC101", 8))
+    broken = TRAIN.replace("def train(", "x = (\n\n\ndef train(")
+    editor.client.text_document_did_change(edited(train, 2, whole(broken)))
+    found = await editor.shows(train, ("DLC001", 5), ("DLC101", 11))
+    actions = await editor.actions(train.as_uri(), found[1].range)
+    assert list(actions) == ["dlcheck: show DLC101 (blocking-transfer-of-pinned-batch)"]
+    editor.client.text_document_did_change(edited(train, 3, whole(broken.replace("x = x.cuda()", "x = x.cuda(("))))
+    await editor.shows(train, ("DLC001", 8))
+    editor.client.text_document_did_change(edited(train, 4, whole(TRAIN)))
+    await editor.shows(train, ("DLC101", 8))
+
+
+@pytest.mark.asyncio
+async def test_another_open_file_counts_as_it_is_in_its_buffer(editor: Editor) -> None:
+    train, load = editor.folder / "train.py", editor.folder / "load.py"
+    editor.client.text_document_did_open(opened(train, TRAIN))
+    await editor.shows(train, ("DLC101", 8))
+    editor.client.text_document_did_open(opened(load, LOAD))
+    editor.client.text_document_did_change(edited(load, 2, whole(LOAD.replace(", pin_memory=True", ""))))
+    await editor.shows(load, ("DLC103", 4))
+    await editor.shows(train)
+    editor.client.text_document_did_close(types.DidCloseTextDocumentParams(types.TextDocumentIdentifier(load.as_uri())))
+    await editor.shows(train, ("DLC101", 8))
+    await editor.shows(load)
+
+
+@pytest.mark.asyncio
+async def test_hover_is_the_page(editor: Editor) -> None:
+    train = editor.folder / "train.py"
+    editor.client.text_document_did_open(opened(train, TRAIN))
+    (found,) = await editor.shows(train, ("DLC101", 8))
+    asked = types.HoverParams(types.TextDocumentIdentifier(train.as_uri()), found.range.start)
+    hover = await editor.client.text_document_hover_async(asked)
+    assert hover is not None
+    assert isinstance(hover.contents, types.MarkupContent)
+    assert hover.contents.value.startswith("**DLC101** blocking-transfer-of-pinned-batch: `x.cuda()` blocks")
+    assert "## Why is this bad?" in hover.contents.value
+    elsewhere = types.HoverParams(types.TextDocumentIdentifier(train.as_uri()), types.Position(0, 0))
+    assert await editor.client.text_document_hover_async(elsewhere) is None
+
+
+@pytest.mark.asyncio
+async def test_the_page_of_a_rule_is_shown(editor: Editor) -> None:
+    asked = types.ExecuteCommandParams("dlcheck.showRule", arguments=["DLC101"])
+    await editor.client.workspace_execute_command_async(asked)
+    await editor.until(lambda: bool(editor.client.shown_documents))
+    path = uris.to_fs_path(editor.client.shown_documents[0].uri)
+    assert path is not None
+    assert Path(path).read_text(encoding="utf-8").startswith("# blocking-transfer-of-pinned-batch (DLC101)")
+
+
+@pytest.mark.asyncio
+async def test_settings_are_those_of_the_configuration_file(editor: Editor) -> None:
+    train = editor.folder / "train.py"
+    editor.client.text_document_did_open(opened(train, TRAIN))
+    await editor.shows(train, ("DLC101", 8))
+    change = types.DidChangeConfigurationParams(settings={"dlcheck": {"extendIgnore": ["DLC101"]}})
+    editor.client.workspace_did_change_configuration(change)
+    await editor.shows(train)
+    editor.client.workspace_did_change_configuration(types.DidChangeConfigurationParams(settings={"dlcheck": {}}))
+    await editor.shows(train, ("DLC101", 8))
+    wrong = types.DidChangeConfigurationParams(settings={"dlcheck": {"minConfidence": "certain"}})
+    editor.client.workspace_did_change_configuration(wrong)
+    await editor.until(lambda: any("min-confidence" in one.message for one in editor.client.messages))
+
+
+@pytest.mark.asyncio
+async def test_a_changed_configuration_file_counts_at_once(editor: Editor) -> None:
+    train, project = editor.folder / "train.py", editor.folder / "pyproject.toml"
+    editor.client.text_document_did_open(opened(train, TRAIN))
+    await editor.shows(train, ("DLC101", 8))
+    project.write_text('[tool.dlcheck]\nextend-ignore = ["DLC101"]\n', encoding="utf-8")
+    event = types.FileEvent(project.as_uri(), types.FileChangeType.Changed)
+    editor.client.workspace_did_change_watched_files(types.DidChangeWatchedFilesParams([event]))
+    await editor.shows(train)
+    project.write_text("[tool.dlcheck]\nextend-ignor = []\n", encoding="utf-8")
+    editor.client.workspace_did_change_watched_files(types.DidChangeWatchedFilesParams([event]))
+    await editor.until(lambda: any("unknown key `extend-ignor`" in one.message for one in editor.client.messages))
+    project.write_text("", encoding="utf-8")
+    editor.client.workspace_did_change_watched_files(types.DidChangeWatchedFilesParams([event]))
+    await editor.shows(train, ("DLC101", 8))
+
+
+@pytest.mark.asyncio
+async def test_what_was_never_saved_is_checked(editor: Editor) -> None:
+    text = LOAD + TRAIN.replace("from load import load\n", "")
+    item = types.TextDocumentItem(uri="untitled:Untitled-1", language_id="python", version=1, text=text)
+    editor.client.text_document_did_open(types.DidOpenTextDocumentParams(item))
+    await editor.shows("untitled:Untitled-1", ("DLC101", 12))
+
+
+NOTEBOOK = [
+    "import torch\nfrom torch.utils.data import DataLoader",
+    "# Loading",
+    "%matplotlib inline\nloader = DataLoader(torch.arange(9), num_workers=2, pin_memory=True)",
+    "for x in loader:\n    x = x.cuda()\n    net(x).backward()",
+]
+CODE, MARKUP = types.NotebookCellKind.Code, types.NotebookCellKind.Markup
+
+
+@pytest.mark.asyncio
+async def test_a_notebook_is_checked_cell_by_cell(editor: Editor) -> None:
+    uri = (editor.folder / "train.ipynb").as_uri()
+    kinds = [
+        types.NotebookCellKind.Markup if text.startswith("# ") else types.NotebookCellKind.Code for text in NOTEBOOK
+    ]
+    cells = [types.NotebookCell(kind, f"{uri}#{n}") for n, kind in enumerate(kinds)]
+    items = [types.TextDocumentItem(f"{uri}#{n}", "python", 1, text) for n, text in enumerate(NOTEBOOK)]
+    notebook = types.NotebookDocument(uri, "jupyter-notebook", 1, cells)
+    editor.client.notebook_document_did_open(types.DidOpenNotebookDocumentParams(notebook, items))
+    (found,) = await editor.shows(f"{uri}#3", ("DLC101", 1))
+    actions = await editor.actions(f"{uri}#3", found.range)
+    edits = edits_of(actions["dlcheck: Add `non_blocking=True`"], f"{uri}#3")
+    assert editor.applied(NOTEBOOK[3], edits) == NOTEBOOK[3].replace("cuda()", "cuda(non_blocking=True)")
+    assert "dlcheck: apply all safe fixes (1)" in actions
+    named = types.VersionedTextDocumentIdentifier(version=2, uri=f"{uri}#2")
+    text = types.NotebookDocumentCellContentChanges(named, [whole(NOTEBOOK[2].replace("pin_memory=True", ""))])
+    change = types.NotebookDocumentChangeEvent(cells=types.NotebookDocumentCellChanges(text_content=[text]))
+    version = types.VersionedNotebookDocumentIdentifier(version=2, uri=uri)
+    editor.client.notebook_document_did_change(types.DidChangeNotebookDocumentParams(version, change))
+    await editor.shows(f"{uri}#3")
+    await editor.shows(f"{uri}#2", ("DLC103", 1))
