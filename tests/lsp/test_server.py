@@ -15,7 +15,8 @@ from pygls import uris
 from pytest_lsp import ClientServerConfig, LanguageClient, client_capabilities
 
 SERVER = [sys.executable, "-m", "dlcheck", "lsp"]
-TIMEOUT_S = 20
+TIMEOUT_S = 60
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio]
 
 LOAD = """\
 from torch.utils.data import DataLoader
@@ -112,18 +113,19 @@ def edits_of(action: Any, uri: str) -> list[types.TextEdit]:
     return [edit for change in action.edit.document_changes if change.text_document.uri == uri for edit in change.edits]
 
 
-@pytest_lsp.fixture(params=["neovim", "visual-studio-code"], config=ClientServerConfig(server_command=SERVER))
+@pytest_lsp.fixture(  # type: ignore[untyped-decorator]
+    params=["neovim", "visual-studio-code"], config=ClientServerConfig(server_command=SERVER)
+)
 async def client(request: pytest.FixtureRequest, lsp_client: LanguageClient, tmp_path: Path) -> AsyncIterator[None]:
     """A client that has opened a project of two files."""
     (tmp_path / "pyproject.toml").touch()
     (tmp_path / "load.py").write_text(LOAD, encoding="utf-8")
     (tmp_path / "train.py").write_text(TRAIN, encoding="utf-8")
 
-    @lsp_client.feature(types.CLIENT_REGISTER_CAPABILITY)
+    @lsp_client.feature(types.CLIENT_REGISTER_CAPABILITY)  # type: ignore[untyped-decorator]
     def register(_client: LanguageClient, params: types.RegistrationParams) -> None:
-        registered.extend(params.registrations)
+        assert [one.method for one in params.registrations] == [types.WORKSPACE_DID_CHANGE_WATCHED_FILES]
 
-    registered: list[types.Registration] = []
     folders = [types.WorkspaceFolder(tmp_path.as_uri(), "project")]
     params = types.InitializeParams(capabilities=client_capabilities(request.param), workspace_folders=folders)
     answer = await lsp_client.initialize_session(params)
@@ -139,7 +141,6 @@ def editor(client: LanguageClient, tmp_path: Path) -> Editor:
     return Editor(client, tmp_path, "utf-8" if utf8 else "utf-16")
 
 
-@pytest.mark.asyncio
 async def test_findings_come_with_all_that_an_editor_shows(editor: Editor) -> None:
     train = editor.folder / "train.py"
     editor.client.text_document_did_open(opened(train, TRAIN))
@@ -157,7 +158,6 @@ async def test_findings_come_with_all_that_an_editor_shows(editor: Editor) -> No
     assert related.message == "pinned here"
 
 
-@pytest.mark.asyncio
 async def test_a_fix_is_an_edit_of_the_buffer(editor: Editor) -> None:
     train = editor.folder / "train.py"
     editor.client.text_document_did_open(opened(train, "\n" + TRAIN))
@@ -182,7 +182,6 @@ async def test_a_fix_is_an_edit_of_the_buffer(editor: Editor) -> None:
     assert list(only) == []
 
 
-@pytest.mark.asyncio
 async def test_typing_moves_what_was_found(editor: Editor) -> None:
     train = editor.folder / "train.py"
     editor.client.text_document_did_open(opened(train, TRAIN))
@@ -198,7 +197,6 @@ async def test_typing_moves_what_was_found(editor: Editor) -> None:
     await editor.shows(train)
 
 
-@pytest.mark.asyncio
 async def test_half_typed_text_keeps_what_still_applies(editor: Editor) -> None:
     train = editor.folder / "train.py"
     editor.client.text_document_did_open(opened(train, TRAIN))
@@ -214,7 +212,6 @@ async def test_half_typed_text_keeps_what_still_applies(editor: Editor) -> None:
     await editor.shows(train, ("DLC101", 8))
 
 
-@pytest.mark.asyncio
 async def test_another_open_file_counts_as_it_is_in_its_buffer(editor: Editor) -> None:
     train, load = editor.folder / "train.py", editor.folder / "load.py"
     editor.client.text_document_did_open(opened(train, TRAIN))
@@ -228,7 +225,6 @@ async def test_another_open_file_counts_as_it_is_in_its_buffer(editor: Editor) -
     await editor.shows(load)
 
 
-@pytest.mark.asyncio
 async def test_hover_is_the_page(editor: Editor) -> None:
     train = editor.folder / "train.py"
     editor.client.text_document_did_open(opened(train, TRAIN))
@@ -243,7 +239,6 @@ async def test_hover_is_the_page(editor: Editor) -> None:
     assert await editor.client.text_document_hover_async(elsewhere) is None
 
 
-@pytest.mark.asyncio
 async def test_the_page_of_a_rule_is_shown(editor: Editor) -> None:
     asked = types.ExecuteCommandParams("dlcheck.showRule", arguments=["DLC101"])
     await editor.client.workspace_execute_command_async(asked)
@@ -253,7 +248,6 @@ async def test_the_page_of_a_rule_is_shown(editor: Editor) -> None:
     assert Path(path).read_text(encoding="utf-8").startswith("# blocking-transfer-of-pinned-batch (DLC101)")
 
 
-@pytest.mark.asyncio
 async def test_settings_are_those_of_the_configuration_file(editor: Editor) -> None:
     train = editor.folder / "train.py"
     editor.client.text_document_did_open(opened(train, TRAIN))
@@ -268,7 +262,6 @@ async def test_settings_are_those_of_the_configuration_file(editor: Editor) -> N
     await editor.until(lambda: any("min-confidence" in one.message for one in editor.client.messages))
 
 
-@pytest.mark.asyncio
 async def test_a_changed_configuration_file_counts_at_once(editor: Editor) -> None:
     train, project = editor.folder / "train.py", editor.folder / "pyproject.toml"
     editor.client.text_document_did_open(opened(train, TRAIN))
@@ -285,7 +278,16 @@ async def test_a_changed_configuration_file_counts_at_once(editor: Editor) -> No
     await editor.shows(train, ("DLC101", 8))
 
 
-@pytest.mark.asyncio
+async def test_each_folder_of_a_workspace_has_its_own_configuration(editor: Editor) -> None:
+    text = LOAD + TRAIN.replace("from load import load\n", "")
+    for name, ignored in (("one", '"DLC101"'), ("two", "")):
+        (editor.folder / name).mkdir()
+        (editor.folder / name / "dlcheck.toml").write_text(f"extend-ignore = [{ignored}]\n", encoding="utf-8")
+        editor.client.text_document_did_open(opened(editor.folder / name / "train.py", text))
+    await editor.shows(editor.folder / "two" / "train.py", ("DLC101", 12))
+    await editor.shows(editor.folder / "one" / "train.py")
+
+
 async def test_what_was_never_saved_is_checked(editor: Editor) -> None:
     text = LOAD + TRAIN.replace("from load import load\n", "")
     item = types.TextDocumentItem(uri="untitled:Untitled-1", language_id="python", version=1, text=text)
@@ -302,7 +304,6 @@ NOTEBOOK = [
 CODE, MARKUP = types.NotebookCellKind.Code, types.NotebookCellKind.Markup
 
 
-@pytest.mark.asyncio
 async def test_a_notebook_is_checked_cell_by_cell(editor: Editor) -> None:
     uri = (editor.folder / "train.ipynb").as_uri()
     kinds = [

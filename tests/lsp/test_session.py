@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from lsprotocol import types
-from pygls.lsp.client import BaseLanguageClient
+from pygls.lsp.client import LanguageClient
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 EXAMPLE = ROOT / "examples" / "faulty"
@@ -41,17 +41,17 @@ class Session:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.client = BaseLanguageClient("session", "1")
+        self.client = LanguageClient("session", "1")
         self.texts: dict[str, list[str]] = {}  # every version, from the first
         self.shown: dict[str, types.PublishDiagnosticsParams] = {}
         self.faults: list[str] = []
 
-        @self.client.feature(types.TEXT_DOCUMENT_PUBLISH_DIAGNOSTICS)
+        @self.client.feature(types.TEXT_DOCUMENT_PUBLISH_DIAGNOSTICS)  # type: ignore[untyped-decorator]
         def published(params: types.PublishDiagnosticsParams) -> None:
             self.shown[params.uri] = params
             self._judge(params)
 
-        @self.client.feature(types.WINDOW_SHOW_MESSAGE)
+        @self.client.feature(types.WINDOW_SHOW_MESSAGE)  # type: ignore[untyped-decorator]
         def told(params: types.ShowMessageParams) -> None:
             self.faults.append(params.message)
 
@@ -143,7 +143,7 @@ async def play(folder: Path, edits: int) -> Session:
     await session.settled()
     await session.client.shutdown_async(None)
     session.client.exit(None)
-    await session.client.stop()
+    await session.client.stop()  # type: ignore[no-untyped-call]
     return session
 
 
