@@ -11,6 +11,7 @@ from dlcheck.checks import mending
 from dlcheck.edits import Refused
 from dlcheck.facts import extract, forms
 from dlcheck.findings import Edit
+from dlcheck.model.flow import links_of
 from dlcheck.model.scopes import Link, Module
 from dlcheck.source import Source
 
@@ -55,6 +56,49 @@ def test_the_name_of_a_library_is_that_of_the_module() -> None:
     name, changes = mending.alias_of(module, "numpy", "np")
     assert name == "np"
     assert after(module, *changes) == "import numpy as np\nimport torch\n"
+
+
+def _use(module: Module) -> Link:
+    return next(
+        link for scope in (module.scope, *module.functions) for link in links_of(scope) if "use" in link.changes
+    )
+
+
+TAKEN = "`torch` is something else here"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("import torch\nuse = 1\n", ""),
+        ("import torch.nn\nuse = 1\n", ""),
+        ("import sys\nsys.path.append('x')\nimport torch\n\ndef f():\n    use = 1\n", ""),
+        ("if TYPE_CHECKING:\n    import torch\nuse = 1\n", "import torch\n"),
+        ("def f():\n    use = 1\nif __name__ == '__main__':\n    import torch\n", "import torch\n"),
+        ("def f():\n    use = 1\nimport torch\n", "import torch\n"),
+        ("try:\n    import torch\nexcept ImportError:\n    pass\nuse = 1\n", "`torch` may be missing here"),
+        ("try:\n    import torch\nexcept ImportError:\n    torch = None\nuse = 1\n", "`torch` may be missing here"),
+        ("import torch\ntorch = wrap(torch)\nuse = 1\n", TAKEN),
+        ("import torch\ndef f(torch):\n    use = 1\n", TAKEN),
+        ("def f():\n    use = 1\n    import torch\n", "`torch` is imported inside the function"),
+        ("def f():\n    use = 1\ndef g():\n    global torch\n    import torch\n", TAKEN),
+        ("def f():\n    use = 1\ndef g():\n    import torch\n", "import torch\n"),
+    ],
+)
+def test_an_import_counts_where_it_has_certainly_run(text: str, expected: str) -> None:
+    module = module_of(text)
+    name, changes = mending.alias_of(module, "torch", "torch", _use(module))
+    assert name == "torch"
+    told = [change.reason if isinstance(change, Refused) else change.replacement.strip("\n") for change in changes]
+    assert told == ([expected.strip("\n")] if expected else [])
+    edits_only = [change for change in changes if isinstance(change, Edit)]
+    assert not edits_only or edits.apply(module.source, edits_only).lstrip().startswith("import torch\n")
+
+
+def test_a_statement_below_the_imports_needs_its_name_there() -> None:
+    module = module_of("import os\nos.environ['A'] = '1'\nimport cv2\n")
+    refused = mending.below_imports(module, "cv2.setNumThreads(0)", "cv2")
+    assert refused == Refused("`cv2` is not imported at the top of the file")
 
 
 @pytest.mark.parametrize(

@@ -269,8 +269,8 @@ def host_tensor_then_move(move: Move) -> Iterator[Finding]:
 
 # Methods that give the same on any device.
 _EXACT = frozenset(
-    {"unsqueeze", "squeeze", "view", "reshape", "expand", "repeat", "permute", "transpose", "t", "flatten", "float",
-     "double", "half", "bfloat16", "long", "int", "bool", "to", "fill_", "zero_", "requires_grad_", "contiguous",
+    {"unsqueeze", "squeeze", "view", "reshape", "repeat", "permute", "transpose", "t", "flatten", "float",
+     "double", "half", "bfloat16", "long", "int", "bool", "to", "fill_", "zero_", "contiguous",
      "detach", "clone", "view_as", "flip", "tile"}
 )  # fmt: skip
 
@@ -300,11 +300,38 @@ def _made_there(move: Move, made: forms.Call, random: bool) -> Fix | Refused:
     methods = hostdata.methods_between(move)
     if not all(map(_is_plain, (arg.value for method in methods for arg in method.args))):
         return Refused("a method of the chain may take tensors that stay on the host")
+    if any(map(_asks_for_gradient, (made, *methods))):
+        return Refused("what is made there would be a leaf of the graph, which its copy is not")
     added = edits.add_argument(module.source, module.facts, made, "device", device, order=())
     # On a GPU the last digit of what is computed may differ.
-    computes = last_name(made.func) == "linspace" or not all(last_name(one.func) in _EXACT for one in methods)
+    computes = (
+        last_name(made.func) == "linspace"
+        or _has_fractions(made)
+        or not all(last_name(one.func) in _EXACT for one in methods)
+    )
     kind: Applicability = "unsafe" if random or computes else "safe"
     return make_fix(kind, f"Pass `device={device}`", [added, without_method(module, move.call)])
+
+
+def _asks_for_gradient(call: forms.Call) -> bool:
+    """``requires_grad=True``, ``Variable(x, True)``, ``.requires_grad_()``."""
+    if last_name(call.func) in ("requires_grad_", "retain_grad", "Parameter"):
+        return True
+    if last_name(call.func) == "Variable" and len(call.args) > 1:
+        return True
+    flags = [arg.value for arg in call.args if arg.name == "requires_grad"]
+    return any(not isinstance(flag, forms.Const) or bool(flag.value) for flag in flags)
+
+
+def _has_fractions(made: forms.Call) -> bool:
+    """Whether an ``arange`` may go by steps that are no whole numbers: a GPU computes these otherwise."""
+    steps = [arg.value for arg in made.args if arg.name == "step"] + [
+        arg.value for n, arg in enumerate(made.args) if n == 2 and arg.name is None
+    ]
+    starred = any(arg.star for arg in made.args)
+    return last_name(made.func) == "arange" and (
+        starred or any(not isinstance(step, forms.Const) or not isinstance(step.value, int) for step in steps)
+    )
 
 
 @rule("DLC112")

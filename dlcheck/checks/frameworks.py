@@ -193,7 +193,9 @@ def _named_configuration(module: Module, call: forms.Call) -> tuple[str, list[Ed
     called = dotted(call.func) or ""
     if "." in called:
         return f"{called.rpartition('.')[0]}.{_CONFIGURATION}", []
-    for stmt, _ in module.imports:
+    for stmt, link in module.imports:
+        if link.scope is not module.scope or link.parent is not None:
+            continue
         if not isinstance(stmt, forms.ImportFrom) or stmt.module.partition(".")[0] != "accelerate":
             continue
         if any(alias.bound == _CONFIGURATION for alias in stmt.aliases):

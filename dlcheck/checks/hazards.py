@@ -88,7 +88,7 @@ def _without_graph(found: Unsendable) -> Fix | Refused:
         return Refused("it takes another way to return what it holds")
     if scope.kind != "function" or scope.function.is_generator:
         return Refused("a generator would switch gradients off for its caller, too")
-    torch, imports = mending.alias_of(found.module, "torch", "torch")
+    torch, imports = mending.alias_of(found.module, "torch", "torch", scope.link)
     edit = moving.add_decorator(found.module.source, found.module.facts, scope, f"{torch}.no_grad()")
     return make_fix("unsafe", f"Put `@{torch}.no_grad()` on `{scope.name}`", [edit, *imports])
 

@@ -162,7 +162,10 @@ def without_method(module: Module, call: forms.Call) -> Edit | Refused:
     start, end = text.rindex(".", 0, module.facts.span(call.func.name_at)[0]), module.facts.span(call.at)[1]
     if text[end - 1] != ")":
         return Refused("the brackets are laid out in a way that cannot be changed with certainty")
-    before = len(text[:start].rstrip())
+    above = text[:start].rstrip()
+    while above.endswith("\\"):  # the line went on
+        above = above[:-1].rstrip()
+    before = len(above)
     begin = start if "#" in text[text.rfind("\n", 0, before) + 1 : before] else before
     if "#" in text[start:end]:
         return Refused("a comment stands in the way")
@@ -199,35 +202,103 @@ def _unit(line: str, indent: str) -> str:
 # -- imports
 
 
-def import_edits(module: Module, name: str, bound: str = "") -> Iterator[Edit | Refused]:
-    """``import name`` (``as bound``) where the module lacks it, among the imports at its top."""
+def import_edits(module: Module, name: str, bound: str = "", use: Link | None = None) -> Iterator[Edit | Refused]:
+    """``import name`` (``as bound``) at the top of a module, where it has not certainly run before ``use``."""
     wanted = bound or name
-    if any(_binds(stmt, name, wanted) and link.scope.kind == "module" for stmt, link in module.imports):
-        return
-    if wanted in module.scope.names:
-        yield Refused(f"`{wanted}` is something else here")
-        return
-    yield _import(module, f"import {name} as {bound}" if bound else f"import {name}", name)
+    reason = _other_meaning(module, name, wanted, use)
+    if reason:
+        yield Refused(reason)
+    elif not any(_binds(stmt, name, wanted) and runs_before(module, link, use) for stmt, link in module.imports):
+        yield _import(module, f"import {name} as {bound}" if bound else f"import {name}", name)
 
 
-def alias_of(module: Module, name: str, default: str) -> tuple[str, list[Edit | Refused]]:
-    """The name under which a module knows a library, and the import that it takes where it does not know it."""
+def alias_of(module: Module, name: str, default: str, use: Link | None = None) -> tuple[str, list[Edit | Refused]]:
+    """The name under which a module knows a library at ``use``, and the import that it takes for that."""
     for stmt, link in module.imports:
-        if isinstance(stmt, forms.Import) and link.scope.kind == "module":
+        if isinstance(stmt, forms.Import) and runs_before(module, link, use):
             for alias in stmt.aliases:
-                if alias.name == name:
+                if _gives(alias, name, alias.bound) and not _other_meaning(module, name, alias.bound, use):
                     return alias.bound, []
-    return default, list(import_edits(module, name, "" if default == name else default))
+    return default, list(import_edits(module, name, "" if default == name else default, use))
+
+
+def runs_before(module: Module, link: Link, use: Link | None = None) -> bool:
+    """Whether an import of a module has certainly run before the statement that is to use it.
+
+    One under ``if`` or ``try`` may not run; one that stands further down, or in a later cell of a notebook, not yet.
+    Without a ``use`` it must stand above all that could be one.
+    """
+    if link.scope is not module.scope or link.parent is not None:
+        return False
+    if use is not None:
+        return link.index < _outermost(use).index
+    return not any(above.blocks or isinstance(above.stmt, (forms.Function, forms.Class))
+                   for above in module.scope.body[: link.index])  # fmt: skip
+
+
+def _outermost(link: Link) -> Link:
+    """The statement of the module that holds a statement."""
+    while link.parent is not None or link.scope.link is not None:
+        link = link.parent or link.scope.link  # type: ignore[assignment]
+    return link
+
+
+def _other_meaning(module: Module, name: str, bound: str, use: Link | None) -> str:
+    """Why a name cannot be had for a library: the module, or a function around ``use``, gives it another meaning."""
+    taken = f"`{bound}` is something else here"
+    scopes = [module.scope]
+    scope = use.scope if use is not None else None
+    while scope is not None and scope is not module.scope:
+        if scope.kind == "function" or use is not None and scope is use.scope:
+            scopes.append(scope)
+        scope = scope.parent
+    for scope in scopes:
+        if any(param.name == bound for param in scope.function.params):
+            return taken
+        if bound in scope.names and bound not in scope.not_local:
+            for link in (link for top in scope.body for link in (top, *_within(top)) if _binds_itself(link, bound)):
+                if not _is_import_of(link.stmt, name, bound):
+                    return taken
+                if scope is not module.scope:
+                    return f"`{bound}` is imported inside the function"
+                if any(isinstance(outer.stmt, forms.Try) for outer in link.outer()):
+                    return f"`{bound}` may be missing here"
+    if any(bound in scope.not_local for scope in module.functions):
+        return taken
+    return ""
+
+
+def _within(link: Link) -> Iterator[Link]:
+    for block in link.blocks.values():
+        for inner in block:
+            yield inner
+            yield from _within(inner)
+
+
+def _binds_itself(link: Link, name: str) -> bool:
+    """Whether a statement, not one of its blocks, binds a name."""
+    return name in link.changes and not any(name in inner.changes for block in link.blocks.values() for inner in block)
+
+
+def _is_import_of(stmt: forms.Stmt, name: str, bound: str) -> bool:
+    return isinstance(stmt, forms.Import) and all(
+        _gives(alias, name, bound) for alias in stmt.aliases if alias.bound == bound
+    )
+
+
+def _gives(alias: forms.Alias, name: str, bound: str) -> bool:
+    """``import torch``, and ``import torch.nn``, which binds ``torch`` as well."""
+    return alias.bound == bound and (alias.name == name or bound == name and alias.name.startswith(f"{name}."))
 
 
 def imported_names(
-    module: Module, package: str, names: Sequence[str], others: Sequence[str] = ()
+    module: Module, package: str, names: Sequence[str], others: Sequence[str] = (), use: Link | None = None
 ) -> tuple[list[str], list[Edit | Refused]]:
     """How a module calls ``names`` of a package, or of ``others`` that have them too, and the imports that it takes."""
     above = [
         stmt
         for stmt, link in module.imports
-        if isinstance(stmt, forms.ImportFrom) and not stmt.level and link.scope is module.scope and link.parent is None
+        if isinstance(stmt, forms.ImportFrom) and not stmt.level and runs_before(module, link, use)
     ]
     known = {alias.name: alias.bound for stmt in above if stmt.module in (package, *others) for alias in stmt.aliases}
     missing = sorted(name for name in names if name not in known)
@@ -264,16 +335,18 @@ def _with_alias(module: Module, stmt: forms.ImportFrom, name: str) -> Edit:
     return Edit(source.place(start, start), f"{name},{gap}")
 
 
-def below_imports(module: Module, line: str) -> Edit | Refused:
-    """A statement of its own below the imports at the top of a module."""
+def below_imports(module: Module, line: str, needs: str = "") -> Edit | Refused:
+    """A statement of its own below the imports at the top of a module, one of which binds the name that it needs."""
     top = _top_imports(module)
     if not top:
         return Refused("the imports are not at the top of the file")
+    if needs and not any(needs in link.changes for _, link in top):
+        return Refused(f"`{needs}` is not imported at the top of the file")
     return _below(module.source, module.facts, top[-1][1], f"\n\n{line}")
 
 
 def _binds(stmt: forms.Stmt, name: str, bound: str) -> bool:
-    return isinstance(stmt, forms.Import) and any(alias.name == name and alias.bound == bound for alias in stmt.aliases)
+    return isinstance(stmt, forms.Import) and any(_gives(alias, name, bound) for alias in stmt.aliases)
 
 
 def _import(module: Module, line: str, name: str, is_from: bool = False) -> Edit:

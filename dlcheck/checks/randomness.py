@@ -252,7 +252,9 @@ def _seeded_by_torch(code: WorkerCode, seeding: Seeding) -> Fix | Refused:
             [mending.remove_statement(module.source, module.facts, seeding.link)],
         )  # fmt: skip
     edit: Edit = edits.replace(module.source, module.facts, _origin(seeding, seed).at, "torch.initial_seed() % 2**32")
-    return make_fix("unsafe", "Take the seed of the worker", [edit, *mending.import_edits(module, "torch")])
+    return make_fix(
+        "unsafe", "Take the seed of the worker", [edit, *mending.import_edits(module, "torch", use=seeding.link)]
+    )
 
 
 def _origin(seeding: Seeding, seed: forms.Expr) -> forms.Expr:

@@ -23,7 +23,7 @@ from dlcheck.model.data.tables import ColumnItem, column_items, pandas_lookups
 from dlcheck.model.datasets import DatasetClass
 from dlcheck.model.flow import links_of
 from dlcheck.model.loaders import Loader
-from dlcheck.model.scopes import Link, Site, descend, expressions
+from dlcheck.model.scopes import Link, Site, descend, expressions, last_name
 from dlcheck.model.values import Made
 from dlcheck.model.workers import WorkerCall
 
@@ -118,7 +118,7 @@ def _as_tensor(dataset: DatasetClass, part: ListPart) -> Fix | Refused:
     module = part.module
     if part.link.scope.owner not in dataset.project.lineage(dataset.cls):
         return Refused("the list is made in a function that others may call, too")
-    torch, added = mending.alias_of(module, "torch", "torch")
+    torch, added = mending.alias_of(module, "torch", "torch", part.link)
     expr = next((expr for root in expressions(part.link.stmt) for expr in descend(root) if expr.at == part.at), None)
     if expr is None:
         return Refused("it is not known where the list is given")
@@ -162,8 +162,10 @@ def _of_one_array(code: SampleCode, call: WorkerCall) -> Fix | Refused:
     """The arrays become one array first; then a tensor of it, which is one copy of memory."""
     module, form = call.site.module, call.call
     first = form.args[0].value
-    numpy, added = mending.alias_of(module, "numpy", "np")
-    flat = code.kinds.of(first, call.point) == list_of(ARRAY)
+    numpy, added = mending.alias_of(module, "numpy", "np", call.site.link)
+    # Of nothing `stack` makes an error; `array` makes an array, though of another type.
+    made = _where_made(first, call.site.link)
+    flat = code.kinds.of(first, call.point) == list_of(ARRAY) and _has_items(code, call, made)
     whole = (
         call.path in ("torch.tensor", "torch.as_tensor") and len(form.args) == 1 and isinstance(form.func, forms.Attr)
     )
@@ -172,17 +174,54 @@ def _of_one_array(code: SampleCode, call: WorkerCall) -> Fix | Refused:
     if flat and whole and isinstance(form.func, forms.Attr):
         start, end = module.facts.span(form.func.name_at)
         changes.append(Edit(module.source.place(start, end), "from_numpy"))
-    alike = flat and _made_alike(first, call.site.link)
+    alike = flat and isinstance(made, forms.Comp) and _has_type(made.value)
     return make_fix("safe" if alike else "unsafe", "Make one array of them first", changes)
 
 
-def _made_alike(expr: forms.Expr, link: Link) -> bool:
-    """Whether all items come from one expression: they are of one type."""
+def _where_made(expr: forms.Expr, link: Link) -> forms.Expr:
+    """The expression that makes a list: the only one that its name is bound to, where it has a name."""
     if isinstance(expr, forms.Name):
         bound = [other.stmt for other in links_of(link.scope) if expr.id in other.changes and not other.blocks]
         stmt = bound[0] if len(bound) == 1 else None
-        expr = stmt.value if isinstance(stmt, forms.Assign) and len(stmt.targets) == 1 else expr
-    return isinstance(expr, forms.Comp) and not isinstance(expr.value, forms.IfExp)
+        if isinstance(stmt, forms.Assign) and len(stmt.targets) == 1 and isinstance(stmt.targets[0], forms.Name):
+            return stmt.value
+    return expr
+
+
+def _has_items(code: SampleCode, call: WorkerCall, made: forms.Expr) -> bool:
+    """Whether a list is never empty: some items are written, or there is one for each sample of a batch."""
+    if isinstance(made, forms.Sequence):
+        return any(not isinstance(item, forms.Star) for item in made.items)
+    if not isinstance(made, forms.Comp) or len(made.clauses) != 1 or made.clauses[0].ifs:
+        return False
+    given, scope = made.clauses[0].iter, call.site.link.scope
+    if isinstance(given, forms.Sequence):
+        return any(not isinstance(item, forms.Star) for item in given.items)
+    if code.role != "collate" or not code.code.frames or code.code.frames[0][0].scope is not scope:
+        return False
+    params = [param.name for param in scope.function.params if param.kind in ("positional", "normal")]
+    batch = params[1 if scope.owner is not None and not scope.has_decorator("staticmethod") else 0 :][:1]
+    if not isinstance(given, forms.Name) or [given.id] != batch:
+        return False
+    return not any(given.id in link.changes for link in links_of(scope))
+
+
+def _has_type(expr: forms.Expr) -> bool:
+    """Whether an expression makes arrays of the same type each time: one that it names."""
+    if isinstance(expr, forms.Binary):
+        number = isinstance(expr.right, forms.Const) and isinstance(expr.right.value, (int, float))
+        return number and _has_type(expr.left)
+    if isinstance(expr, forms.Sub):
+        return _has_type(expr.value)
+    if isinstance(expr, forms.Attr):
+        return expr.name == "T" and _has_type(expr.value)
+    if not isinstance(expr, forms.Call):
+        return False
+    if any(arg.name == "dtype" and not (isinstance(arg.value, forms.Const) and arg.value.value is None)
+           for arg in expr.args) or last_name(expr.func) in ("astype", "float32", "zeros", "ones"):  # fmt: skip
+        return True
+    kept = last_name(expr.func) in ("transpose", "copy", "reshape", "squeeze", "flatten", "swapaxes", "clip")
+    return kept and isinstance(expr.func, forms.Attr) and _has_type(expr.func.value)
 
 
 @rule("DLC321")

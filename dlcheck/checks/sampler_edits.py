@@ -62,7 +62,7 @@ def samplers_of(loader: Loader, names: Sequence[str]) -> tuple[list[str], list[E
         if values and all(isinstance(value, External) and value.path == _PACKAGE for value in values):
             return [f"{loader.module.line(func.value.at)}.{name}" for name in names], []
     homes = ("torch.utils.data.distributed", "torch.utils.data.sampler")
-    return mending.imported_names(loader.module, _PACKAGE, names, homes)
+    return mending.imported_names(loader.module, _PACKAGE, names, homes, loader.link)
 
 
 # -- whole batches

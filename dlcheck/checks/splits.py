@@ -65,7 +65,7 @@ def _seeded(split: RandomSplit) -> Fix | Refused:
         return Refused("it draws from the generator of the whole process: seed that, or draw from one of your own")
     name, text, order = _SEEDS[kind]
     edit = edits.set_argument(module.source, module.facts, call, name, text, order=order)
-    imports = import_edits(module, "torch") if text.startswith("torch.") else ()
+    imports = import_edits(module, "torch", use=split.link) if text.startswith("torch.") else ()
     return make_fix("unsafe", f"Pass `{name}={text}`", [edit, *imports])
 
 

@@ -298,7 +298,7 @@ def _identifier(word: str) -> Iterator[str]:
 def _cached_property(module: Module) -> tuple[str, list[Edit | Refused]]:
     """How a module writes ``functools.cached_property``, and the import that it takes."""
     for stmt, link in module.imports:
-        if isinstance(stmt, forms.ImportFrom) and stmt.module == "functools" and link.scope is module.scope:
+        if isinstance(stmt, forms.ImportFrom) and stmt.module == "functools" and mending.runs_before(module, link):
             for alias in stmt.aliases:
                 if alias.name == "cached_property":
                     return alias.bound, []

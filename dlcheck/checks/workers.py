@@ -410,7 +410,9 @@ def _one_thread(module: Module) -> Fix | Refused:
     cv2, missing = alias_of(module, "cv2", "cv2")
     if missing:
         return Refused("the module does not import `cv2` by itself")
-    return make_fix("safe", "Give OpenCV no threads of its own", [below_imports(module, f"{cv2}.setNumThreads(0)")])
+    return make_fix(
+        "safe", "Give OpenCV no threads of its own", [below_imports(module, f"{cv2}.setNumThreads(0)", cv2)]
+    )
 
 
 def _limits_opencv(loader: Loader, call: WorkerCall) -> bool:

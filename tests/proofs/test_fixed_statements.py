@@ -253,3 +253,71 @@ def train(net, data, labels, optimizer, device="cuda"):
         results.append(one(net, data, None, torch.optim.SGD(net.parameters(), lr=0.1), "cpu"))
     assert results[0] == results[1]
     assert [type(result) for result in results[0]] == [float, int]
+
+
+def test_a_share_that_is_added_up_stays_a_share(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = """\
+def train(net, data, optimizer, device="cuda"):
+    share, correct = 0, 0
+    for (rows,) in DataLoader(data, batch_size=2):
+        outputs = net(rows.to(device))
+        outputs.mean().backward()
+        optimizer.step()
+        hits = (outputs.argmax(1) == 0).sum()
+        share += (outputs.argmax(1) == 0).sum().item() / rows.size(0)
+        correct += hits.item()
+    return share, f"{correct:d}"
+"""
+    torch = pytest.importorskip("torch")
+    train = fixed("DLC501", tmp_path, monkeypatch, text)["train"]
+    places: dict[str, Any] = {"__name__": "written"}
+    exec(compile(IMPORTS + text, "train.py", "exec"), places)
+    results = []
+    for one in (train, places["train"]):
+        torch.manual_seed(0)
+        net = torch.nn.Linear(3, 2)
+        data = torch.utils.data.TensorDataset(torch.randn(9, 3))
+        results.append(one(net, data, torch.optim.SGD(net.parameters(), lr=0.1), "cpu"))
+    assert results[0] == results[1]
+    assert 0 < results[0][0] != int(results[0][0])
+
+
+def test_an_import_under_the_main_guard_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = """\
+from torch.utils.data import DataLoader
+
+
+def evaluate(net, data):
+    net.eval()
+    hits = 0
+    for (rows,) in DataLoader(data, batch_size=2):
+        hits += int((net(rows) > 0).sum())
+    return hits
+
+
+if __name__ == "__main__":
+    import torch
+"""
+    torch = pytest.importorskip("torch")
+    monkeypatch.setattr(f"{__name__}.IMPORTS", "")
+    evaluate = fixed("DLC505", tmp_path, monkeypatch, text)["evaluate"]
+    assert evaluate(torch.nn.Linear(1, 1), torch.utils.data.TensorDataset(torch.ones(4, 1))) in (0, 4)
+
+
+def test_a_batch_without_boxes_is_still_a_tensor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = """\
+import numpy as np
+
+
+def collate(batch):
+    boxes = [np.asarray(box, dtype=np.float32) for sample in batch for box in sample]
+    return torch.tensor(boxes)
+
+
+def build(data):
+    return DataLoader(data, batch_size=2, collate_fn=collate)
+"""
+    pytest.importorskip("torch")
+    collate = fixed("DLC310", tmp_path, monkeypatch, text)["collate"]
+    assert collate([[], []]).shape == (0,)
+    assert collate([[[1, 2]], []]).tolist() == [[1, 2]]
