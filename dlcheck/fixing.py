@@ -279,9 +279,13 @@ def _edited_notebook(source: Source, wanted: Iterable[Edit]) -> str:
     changed = {}
     for number, own in by_cell.items():
         _refuse_magics(source, codes[number - 1], own)
-        cell = Source(source.path, source.file, codes[number - 1])
+        code = codes[number - 1]
+        # The last line of a cell has no end, which an edit of whole lines takes it to have.
+        ended = code.endswith(("\n", "\r"))
+        cell = Source(source.path, source.file, code if ended else f"{code}\n")
         here = [replace(edit, place=replace(edit.place, cell=None)) for edit in own]
-        changed[number - 1] = edits.apply(cell, here)
+        after = edits.apply(cell, here)
+        changed[number - 1] = after if ended else after.removesuffix("\n")
     return notebook_json.with_codes(source.document, changed)
 
 
@@ -290,7 +294,9 @@ def _refuse_magics(source: Source, code: str, wanted: Iterable[Edit]) -> None:
     cell = Source(source.path, source.file, code)
     for edit in wanted:
         above = next(one.first_line for one in source.cells if one.number == edit.place.cell)
-        for line in range(edit.place.line, edit.place.end_line + 1):
+        # Whole lines end where the next one begins, which may be that of another cell.
+        last = edit.place.end_line - (edit.place.end_column == 1 and edit.place.end_line > edit.place.line)
+        for line in range(edit.place.line, last + 1):
             # Behind the last line is an empty one, with or without an end of the line before.
             known = cell.line(line) if line <= len(cell.starts) else ""
             if known != source.line(line + above):

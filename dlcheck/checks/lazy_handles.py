@@ -6,8 +6,9 @@ instead, and the handle belongs to the process that asks.  Nothing else has to c
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -215,7 +216,10 @@ class _Plan:
         source, facts = self.module.source, self.module.facts
         self.kept = {}
         self.taken = {expr.name for expr in self._attributes()} | {name for cls in self._family() for name in cls.names}
-        properties, states, gone = [], [], set()
+        self.taken |= {store.target.name for module in self.dataset.project.loaded() for store in module.stores
+                       if self._may_be_ours(store)}  # fmt: skip
+        slots = {name: self._slot(name) for name in self.names if not self._is_cheap(self.stores[name].value)}
+        properties, gone = [], set()
         for name in self.names:
             store = self.stores[name]
             assert store.value is not None
@@ -226,18 +230,18 @@ class _Plan:
                 return
             gone |= {local for local in self.locals if self._mentions_local(store.value, local)}
             lines = [f"{self.own}.{one.name} = {one.value}" for one in kept]
-            if self._is_cheap(store.value):
+            if name not in slots:
                 properties.append(_forwarding(name, self.own, text))
             else:
-                states.append(name)
-                properties.append(_property(name, self.own, text))
-                lines.append(f"{self.own}._{name} = {self.own}._{name}_pid = None")
+                slot = slots[name]
+                properties.append(_property(name, slot, self.own, text))
+                lines.append(f"{self.own}.{slot} = {self.own}.{slot}_pid = None")
             yield mending.replace_statement(source, facts, store.link, lines)
         for local in gone:
             if not self._is_used_otherwise(local):
                 yield mending.remove_statement(source, facts, self.locals[local])
         if self._is_used_by_main():
-            properties.append(_getstate(self.own, states))
+            properties.append(_getstate(self.own, slots.values()))
         yield mending.add_methods(source, facts, self.init, properties)
         yield from mending.import_edits(self.module, "os")
 
@@ -252,10 +256,29 @@ class _Plan:
                     for root in expressions(link.stmt):
                         yield from (expr for expr in descend(root) if isinstance(expr, forms.Attr))
 
-    def _is_cheap(self, value: forms.Expr) -> bool:
+    def _may_be_ours(self, store: Store) -> bool:
+        """Whether an assignment is not one of another class to its own attributes."""
+        owner, params = store.link.scope.owner, store.link.scope.function.params
+        own = owner is not None and bool(params) and dotted(store.target.value) == params[0].name
+        return not own or owner in self._family()
+
+    def _slot(self, name: str) -> str:
+        """The attribute that a process keeps its handle in: none that the class has, and none that Python renames."""
+        bare = name.strip("_")
+        first = () if name.startswith("_") else (f"_{name}",)
+        slot = self._unlike((*first, f"_{bare}_handle", f"_own_{bare}"), "_pid")
+        self.taken |= {slot, f"{slot}_pid"}
+        return slot
+
+    def _unlike(self, names: Sequence[str], also: str = "") -> str:
+        """The first of some names that no attribute has."""
+        numbered = (f"{names[-1]}_{number}" for number in itertools.count(2))
+        return next(name for name in itertools.chain(names, numbered) if not {name, f"{name}{also}"} & self.taken)
+
+    def _is_cheap(self, value: forms.Expr | None) -> bool:
         """Whether a part is looked up in a handle that is kept itself: ``self.file["images"]``."""
         own = {f"{self.own}.{name}" for name in self.names}
-        return any(dotted(expr) in own for expr in descend(value))
+        return value is not None and any(dotted(expr) in own for expr in descend(value))
 
     def _mentions_local(self, value: forms.Expr, local: str) -> bool:
         return any(isinstance(expr, forms.Name) and expr.id == local for expr in descend(value))
@@ -303,7 +326,10 @@ class _Plan:
                     return inner
                 pieces.append((start, end, inner))
             else:
-                pieces.append((start, end, f"{self.own}.{self._keep(expr, whole, name, link, kept)}"))
+                attribute = self._keep(expr, whole, name, link, kept)
+                if isinstance(attribute, Refused):
+                    return attribute
+                pieces.append((start, end, f"{self.own}.{attribute}"))
         start, end = facts.span(value.at)
         out = mending.substituted(text, start, end, pieces)
         if "#" in out or '"""' in out or "'''" in out:
@@ -332,20 +358,25 @@ class _Plan:
     def _is_local(self, name: forms.Name) -> bool:
         return name.id != self.own and name.id in self.init.names
 
-    def _keep(self, expr: forms.Expr, whole: bool, name: str, link: Link, kept: list[_Kept]) -> str:
-        text = self.module.line(expr.at)
-        if text in self.kept:
-            return self.kept[text]
+    def _keep(self, expr: forms.Expr, whole: bool, name: str, link: Link, kept: list[_Kept]) -> str | Refused:
+        text = mending.one_line(self.module.source.text[slice(*self.module.facts.span(expr.at))])
+        if text is None:
+            return Refused("a comment or a long string stands in the way")
+        once = all(self._bindings(part.id) == 1 for part in descend(expr) if isinstance(part, forms.Name))
+        key = text if once else f"{text} at {link.stmt.at}"
+        if key in self.kept:
+            return self.kept[key]
         there = None if whole else self._kept_already(text, link)
         if there is not None:
             return there
-        wanted = f"{name}_path" if whole else text
-        if wanted in self.taken or not whole and set(self.dataset.bases) - mending.PLAIN_BASES:
-            wanted = f"_{name}_path" if whole else f"_{name}_{text}"
+        bare = name.strip("_")
+        private = f"_{bare}_path" if whole or text == name else f"_{bare}_{text.strip('_')}"
+        public = f"{bare}_path" if whole else text
+        first = () if not whole and set(self.dataset.bases) - mending.PLAIN_BASES else (public,)
+        wanted = self._unlike((*first, private))
         self.taken.add(wanted)
         kept.append(_Kept(wanted, text))
-        if all(self._bindings(part.id) == 1 for part in descend(expr) if isinstance(part, forms.Name)):
-            self.kept[text] = wanted
+        self.kept[key] = wanted
         return wanted
 
     def _kept_already(self, name: str, link: Link) -> str | None:
@@ -369,15 +400,15 @@ def _writes(call: forms.Call) -> bool:
     return ":memory:" in texts or any(set(mode.partition(":")[0]) & set("wax+") for mode in modes)
 
 
-def _property(name: str, own: str, opening: str) -> Iterable[str]:
+def _property(name: str, slot: str, own: str, opening: str) -> Iterable[str]:
     return (
         "@property",
         f"def {name}({own}):",
-        f"    if {own}._{name}_pid != os.getpid():",
-        f"        {own}._{name} = None  # let go of what another process has opened",
-        f"        {own}._{name} = {opening}",
-        f"        {own}._{name}_pid = os.getpid()",
-        f"    return {own}._{name}",
+        f"    if {own}.{slot}_pid != os.getpid():",
+        f"        {own}.{slot} = None  # let go of what another process has opened",
+        f"        {own}.{slot} = {opening}",
+        f"        {own}.{slot}_pid = os.getpid()",
+        f"    return {own}.{slot}",
     )
 
 
@@ -391,6 +422,6 @@ def _forwarding(name: str, own: str, value: str) -> Iterable[str]:
     return "@property", f"def {name}({own}):", f"    return {value}"
 
 
-def _getstate(own: str, names: Iterable[str]) -> Iterable[str]:
-    dropped = ", ".join(f'"_{name}": None, "_{name}_pid": None' for name in names)
+def _getstate(own: str, slots: Iterable[str]) -> Iterable[str]:
+    dropped = ", ".join(f'"{slot}": None, "{slot}_pid": None' for slot in slots)
     return f"def __getstate__({own}):", f"    return {{**{own}.__dict__, {dropped}}}"

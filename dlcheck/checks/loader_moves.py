@@ -6,7 +6,9 @@ from collections.abc import Iterable, Iterator
 
 from dlcheck import edits
 from dlcheck.checks import moving
+from dlcheck.checks.loader_rounds import gives_the_same
 from dlcheck.checks.mending import indentation
+from dlcheck.checks.name_uses import is_read_before
 from dlcheck.checks.report import make_fix
 from dlcheck.edits import Refused
 from dlcheck.facts import forms
@@ -16,12 +18,8 @@ from dlcheck.model.loaders import Loader
 from dlcheck.model.loops import NextCall
 from dlcheck.model.processes.cycling import CycledLoader
 from dlcheck.model.project import Project
-from dlcheck.model.scopes import Link, Module, Scope, Site, descend, dotted, last_name, target_names
+from dlcheck.model.scopes import Link, Module, Scope, Site, dotted, last_name, target_names
 from dlcheck.model.values import LoaderRef
-
-# Calls that give the same again and do nothing else.
-_PURE = frozenset({"len", "int", "str", "float", "bool", "list", "tuple", "dict", "range", "min", "max", "partial",
-                   "device", "is_available", "Subset", "RandomSampler", "SequentialSampler"})  # fmt: skip
 
 
 def build_once(loader: Loader, loop: Link) -> Fix | Refused:
@@ -31,27 +29,20 @@ def build_once(loader: Loader, loop: Link) -> Fix | Refused:
         return Refused("it is built by a function that the loop calls")
     if link.parent is not loop:
         return Refused("it is built in a block inside the loop")
-    kind: Applicability = "safe" if _is_the_same(loader) else "unsafe"
     words = "Build the loader above the loop"
     stmt = link.stmt
     if isinstance(stmt, forms.Assign) and stmt.value is loader.call:
         names = [name for target in stmt.targets for name in target_names(target)]
         if any(names_changed(loop, link, names)) or any("." in name for name in names):
             return Refused("the loop gives its name other values, too")
+        if is_read_before([link], loop):
+            return Refused("a round uses the loader of the round before")
+        kind: Applicability = "safe" if gives_the_same(loader, loop, names) else "unsafe"
         return make_fix(kind, words, moving.hoist(module.source, module.facts, [link], loop))
     if isinstance(stmt, forms.For):
+        kind = "safe" if stmt.iter is loader.call and gives_the_same(loader, loop, ()) else "unsafe"
         return make_fix(kind, words, named_above(module, loop, loader.call, "loader"))
     return Refused("it is part of a larger statement")
-
-
-def _is_the_same(loader: Loader) -> bool:
-    """Whether one loader gives what a new one for each round gives: no new seed, no state that its workers keep."""
-    calls = [part for arg in loader.call.args for part in descend(arg.value) if isinstance(part, forms.Call)]
-    if any(last_name(call.func) not in _PURE for call in calls):
-        return False
-    if any(option.given and not option.is_(None) for option in loader.option("generator")):
-        return False
-    return all(option.falsy for option in loader.option("persistent_workers"))
 
 
 def names_changed(loop: Link, link: Link, names: Iterable[str]) -> Iterator[str]:

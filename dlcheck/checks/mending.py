@@ -5,8 +5,13 @@ Lines are given without their indentation; they take that of their place.
 
 from __future__ import annotations
 
+import ast
+import io
+import keyword
 import re
 import sys
+import tokenize
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 
 from dlcheck.edits import Refused
@@ -15,13 +20,15 @@ from dlcheck.facts.forms import ModuleFacts
 from dlcheck.findings import Edit, Place
 from dlcheck.model import library
 from dlcheck.model.scopes import Link, Module, Scope
-from dlcheck.source import Source
+from dlcheck.source import Source, split_lines
 
 # Bases that give no attributes to what derives from them.
 PLAIN_BASES = frozenset(
     {library.DATASET, library.ITERABLE_DATASET, "typing.Generic", "abc.ABC", "builtins.object", "typing.Protocol"}
 )
 
+_CLOSING = (")", "]", "}")
+_LAYOUT = (tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)
 _BLANKS = re.compile(r"[ \t\f]*")
 _REST = re.compile(r"[ \t\f]*(?:#[^\r\n]*)?(?=\r\n|\r|\n|\Z)")
 _NEWLINE = re.compile(r"\r\n|\r|\n")
@@ -67,6 +74,62 @@ def substituted(text: str, start: int, end: int, pieces: Iterable[tuple[int, int
         out += text[done:first], piece
         done = last
     return "".join((*out, text[done:end]))
+
+
+def parsed(text: str, mode: str = "exec") -> ast.AST:
+    """What Python reads in a text, without its warnings about strange escapes; raises as ``ast.parse`` does."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return compile(text, "fix", mode, ast.PyCF_ONLY_AST, dont_inherit=True)
+
+
+def one_line(text: str) -> str | None:
+    """An expression on one line, with all that its texts hold; None where it cannot be: a comment, a long text."""
+    for commas in (True, False):
+        line = _joined(text, commas)
+        if line is None or "\n" in line or "\r" in line:
+            return None
+        if line == text:
+            return line
+        try:
+            if ast.dump(parsed(f"({line})", "eval")) == ast.dump(parsed(f"({text}\n)", "eval")):
+                return line
+        except (SyntaxError, ValueError):
+            return None
+    return None
+
+
+def _joined(text: str, without_commas: bool) -> str | None:
+    """The lines of an expression joined where blanks mean nothing, without commas behind the last of several."""
+    starts = [0]
+    for line in split_lines(text):
+        starts.append(starts[-1] + len(line))
+    if len(starts) == 2:
+        return text
+    pieces: list[tuple[int, int, str]] = []
+    last: tokenize.TokenInfo | None = None
+    try:
+        for token in tokenize.generate_tokens(io.StringIO(f"({text}\n)", newline="").readline):
+            if token.type == tokenize.COMMENT:
+                return None
+            if token.type in _LAYOUT:
+                continue
+            if last is not None and token.start[0] > last.end[0]:
+                rows = [(row, column - (row == 1)) for row, column in (last.end, token.start)]
+                start, end = (min(starts[row - 1] + column, len(text)) for row, column in rows)
+                close, opened = token.string in (*_CLOSING, ",", "."), last.string in ("(", "[", "{", ".")
+                called = token.string in ("(", "[") and (last.string in _CLOSING or _is_name(last))
+                if without_commas and last.string == "," and token.string in _CLOSING:
+                    start -= 1
+                pieces.append((start, end, "" if close or opened or called else " "))
+            last = token
+    except (tokenize.TokenError, SyntaxError):
+        return None
+    return substituted(text, 0, len(text), pieces)
+
+
+def _is_name(token: tokenize.TokenInfo) -> bool:
+    return token.type == tokenize.NAME and not keyword.iskeyword(token.string)
 
 
 # -- statements

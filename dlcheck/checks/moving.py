@@ -5,6 +5,7 @@ Statements move with the comments right above and behind them.  What shares a li
 
 from __future__ import annotations
 
+import ast
 import io
 import re
 import sys
@@ -12,7 +13,7 @@ import tokenize
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from dlcheck.checks.mending import indentation, line_end, line_start, next_line, stands_alone
+from dlcheck.checks.mending import indentation, line_end, line_start, next_line, parsed, stands_alone
 from dlcheck.edits import Refused
 from dlcheck.facts import forms
 from dlcheck.facts.forms import ModuleFacts
@@ -141,18 +142,28 @@ def add_decorator(source: Source, facts: ModuleFacts, scope: Scope, decorator: s
     return Edit(source.place(first, first), f"{text[first:start]}@{decorator}\n")
 
 
-def add_function(module: Module, name: str, lines: Sequence[str], use: Link) -> list[Edit | Refused]:
-    """A function of the module, in front of its first definition and of what uses it; nothing where it has it."""
-    existing = module.scope.functions.get(name)
-    if existing is not None and existing.link is not None:
-        start, end = module.facts.span(existing.link.stmt.at)
-        if module.source.text[start:end].split() == "\n".join(lines).split():
-            return []
-    if name in module.scope.names or _is_local(module, name):
-        return [Refused(f"`{name}` is something else here")]
+def add_function(module: Module, name: str, lines: Sequence[str], use: Link, after: str = "") -> list[Edit | Refused]:
+    """A function of the module, in front of its first definition and of what uses it; nothing where it has it.
+
+    It stands behind the function ``after`` where that is in front of the use, too.
+    """
     top = use
     while top.parent is not None or top.scope.link is not None:
         top = top.parent or top.scope.link  # type: ignore[assignment]
+    if has_function(module, name, lines):
+        existing = module.scope.functions[name].link
+        assert existing is not None
+        if existing.index < top.index or use.scope.kind == "function":
+            return []
+        return [Refused(f"`{name}` is defined below")]
+    if name in module.scope.names or _is_local(module, name):
+        return [Refused(f"`{name}` is something else here")]
+    other = module.scope.functions[after].link if after in module.scope.functions else None
+    if other is not None and other.parent is None and other.index < top.index:
+        place = lines_of(module.source, module.facts, other)
+        if not isinstance(place, Refused):
+            at = line_end(module.source.text, len(module.source.text[: place.end].rstrip()))
+            return [Edit(module.source.place(at, at), "\n\n\n" + "\n".join(lines))]
     definitions = [link for link in module.scope.body if isinstance(link.stmt, (forms.Function, forms.Class))]
     if definitions and definitions[0].index < top.index:
         top = definitions[0]
@@ -160,14 +171,34 @@ def add_function(module: Module, name: str, lines: Sequence[str], use: Link) -> 
     if isinstance(whole, Refused):
         return [whole]
     text = module.source.text
-    blank = text[: whole.start]
+    blank = text[_cell_start(module.source, whole.start) : whole.start]
     above = "" if not blank.strip() else "\n" * max(0, 2 - _blank_lines(blank))
     return [Edit(module.source.place(whole.start, whole.start), above + "\n".join(lines) + "\n\n\n")]
+
+
+def has_function(module: Module, name: str, lines: Sequence[str]) -> bool:
+    """Whether a module's own function of a name is the one that these lines define, whatever their layout."""
+    existing = module.scope.functions.get(name)
+    if existing is None or existing.link is None or existing.link.parent is not None or existing.decorators():
+        return False
+    if sum(name in link.changes for link in module.scope.body) != 1:
+        return False
+    start, end = module.facts.span(existing.link.stmt.at)
+    try:
+        return ast.dump(parsed(module.source.text[start:end])) == ast.dump(parsed("\n".join(lines)))
+    except (SyntaxError, ValueError):
+        return False
 
 
 def _is_local(module: Module, name: str) -> bool:
     return any(name in scope.names or any(param.name == name for param in scope.function.params)
                for scope in module.functions)  # fmt: skip
+
+
+def _cell_start(source: Source, at: int) -> int:
+    """Where the notebook cell of an offset begins, or the file."""
+    cell = source.cell_of(source.position(at)[0])
+    return source.starts[cell.first_line] if cell is not None else 0
 
 
 def _blank_lines(text: str) -> int:
@@ -206,6 +237,8 @@ def hoist(source: Source, facts: ModuleFacts, links: Iterable[Link], above: Link
 def removed(source: Source, own: Lines, link: Link) -> Edit:
     """The lines of a statement go; of a first statement, with the empty lines that set it off from the rest."""
     text, end = source.text, own.end
+    if source.cells and link.parent is None and link.scope.kind == "module":
+        return Edit(source.place(own.start, end), "")  # what follows may be another cell
     if link.index == 0:
         while end < len(text) and not text[end : line_end(text, end)].strip():
             end = next_line(text, end)
@@ -271,8 +304,9 @@ def put_into(source: Source, facts: ModuleFacts, link: Link, head: str, step: st
 def unused_import(module: Module, used: forms.Expr) -> list[Edit | Refused]:
     """The import of a function or module goes, where this is its only use, with its line."""
     name = (dotted(used) or "").partition(".")[0]
-    # Annotations, texts and comments may mention it, too: then it stays.
-    if len(re.findall(rf"\b{re.escape(name)}\b", module.source.text)) != 2:
+    # Annotations, texts and comments may mention it, too, or the magics of a notebook: then it stays.
+    text = module.source.document or module.source.text
+    if len(re.findall(rf"(?:\b|(?<=\\n)){re.escape(name)}\b", text)) != 2:
         return []
     for stmt, link in module.imports:
         if not isinstance(stmt, (forms.Import, forms.ImportFrom)) or link.scope is not module.scope:

@@ -8,6 +8,7 @@ from dlcheck.checks.epoch_edits import tell_epoch
 from dlcheck.checks.option_edits import (
     Change,
     alone,
+    argument,
     argument_text,
     fix_of,
     remove_option,
@@ -17,12 +18,14 @@ from dlcheck.checks.option_edits import (
 from dlcheck.checks.registry import rule
 from dlcheck.checks.report import Spot, elsewhere, finding, joint, provenance, written
 from dlcheck.edits import Refused
+from dlcheck.facts import forms
 from dlcheck.findings import Finding, Fix
 from dlcheck.model import library
 from dlcheck.model.conditions import is_object
 from dlcheck.model.loaders import Loader, OptionAlt
 from dlcheck.model.randomness.samplers import distributed_samplers
 from dlcheck.model.randomness.sharding import shares_out
+from dlcheck.model.scopes import Scope
 from dlcheck.model.values import Const, Value
 
 
@@ -160,17 +163,40 @@ def _exclusive(
     )
 
 
+def _alternatives(loader: Loader, name: str) -> set[OptionAlt]:
+    return {alt for other in siblings(loader) for alt in other.option(name)}
+
+
+def _may_be_none(loader: Loader, name: str) -> bool:
+    """Whether some run, or a caller that is not seen, gives no sampler."""
+    if any(alt.is_(None) for alt in _alternatives(loader, name)):
+        return True
+    given = argument(loader, name)
+    if isinstance(given, forms.Name):
+        return _defaults_to_none(loader.link.scope, given.id)
+    if not isinstance(given, forms.Attr):
+        return False
+    stores = [store for module in loader.project.loaded() for store in module.stores if store.target.name == given.name]
+    values = [(store.value, store.link.scope) for store in stores]
+    return any(isinstance(value, forms.Name) and _defaults_to_none(scope, value.id) for value, scope in values)
+
+
+def _defaults_to_none(scope: Scope, name: str) -> bool:
+    params = (param for param in scope.function.params if param.name == name)
+    return any(isinstance(param.default, forms.Const) and param.default.value is None for param in params)
+
+
 def _one_of_them(loader: Loader, name: str, option: OptionAlt, others: list[OptionAlt]) -> Fix | Refused:
     """The option that is excluded goes; ``shuffle`` stays for a sampler that may be ``None``."""
     if name == "batch_sampler":
         return Refused("without it each batch would be one sample: give a `batch_size` instead")
-    samplers = [alt for other in siblings(loader) for alt in other.option("sampler")]
-    if name == "shuffle" and set(others) & set(samplers) and any(alt.is_(None) for alt in samplers):
-        sampler = argument_text(loader, "sampler")
-        if sampler is None:
-            return Refused("only some of the samplers exclude `shuffle`")
-        change = set_in_call(loader, option, name, f"{sampler} is None")
+    excluding = next((one for one in ("sampler", "batch_sampler") if set(others) & _alternatives(loader, one)), "")
+    if excluding and name != excluding and _may_be_none(loader, excluding):
+        text = argument_text(loader, excluding)
+        if name != "shuffle" or text is None:
+            return Refused(f"only some of the samplers exclude `{name}`")
+        change = set_in_call(loader, option, name, f"{text} is None")
         if isinstance(change, Change):
             change = change._replace(shared=False)  # who gives no sampler still shuffles
-        return fix_of("safe", f"Set `shuffle={sampler} is None`", [change])
+        return fix_of("safe", f"Set `shuffle={text} is None`", [change])
     return fix_of("unsafe", f"Remove `{name}`", [alone(remove_option(loader, option, name))])

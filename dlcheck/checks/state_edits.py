@@ -68,7 +68,9 @@ def _named(attribute: Attribute, module: Module, link: Link) -> Fix | Refused:
             replaced = edits.replace(module.source, module.facts, form.at, type_)
             return make_fix("safe", f"Write `{type_}`", [replaced, *imports])
     params = {param.name for param in link.scope.function.params}
-    others = [name for name in captured_names(link.scope, form) if name not in params or name in _rebound(link.scope)]
+    others = [
+        name for name in captured_names(module, link.scope, form) if name not in params or name in _rebound(link.scope)
+    ]
     if others:
         return Refused(f"it uses `{others[0]}` of the function around it")
     return named_function(attribute.obstacle, _kept_as(link, form))

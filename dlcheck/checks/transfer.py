@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from dlcheck import edits
-from dlcheck.checks.device_tests import asks_for_cuda
+from dlcheck.checks.device_tests import asks_for_cuda, choices
 from dlcheck.checks.mending import import_edits
 from dlcheck.checks.option_edits import fix_of, set_option
 from dlcheck.checks.registry import rule
@@ -14,7 +14,7 @@ from dlcheck.checks.report import Spot, elsewhere, finding, joint, make_fix, pro
 from dlcheck.checks.worker_edits import not_pinned
 from dlcheck.edits import Refused
 from dlcheck.facts import forms
-from dlcheck.findings import Applicability, Finding, Fix
+from dlcheck.findings import Finding, Fix
 from dlcheck.model import calling
 from dlcheck.model.loaders import Loader, OptionAlt
 from dlcheck.model.training.copying import pinned_for_this_copy
@@ -167,14 +167,17 @@ def _non_blocking(transfer: Transfer) -> Fix | Refused:
         return Refused(f"`{module.line(given.at)}` decides it")
     if any(arg.name == "async" for arg in call.args):
         return Refused("`async` is a name of old versions of torch")
-    kind: Applicability = "safe"
     text = "True"
-    if transfer.maybe_mps():
-        target = target_of(calling.arguments(call, transfer.point))
-        test = asks_for_cuda(transfer.project, transfer.point, target.expr if target is not None else None)
-        text, kind = (test, "safe") if test else ("True", "unsafe")
+    target = target_of(calling.arguments(call, transfer.point))
+    device = target.expr if target is not None else None
+    listed = choices(transfer.project, device, transfer.point) if device is not None else set()
+    if transfer.maybe_mps() or any(choice.startswith("mps") for choice in listed):
+        test = asks_for_cuda(transfer.project, transfer.point, device)
+        if test is None:
+            return Refused("the device may be a Mac's GPU, and has no name that could be asked")
+        text = test
     edit = edits.set_argument(module.source, module.facts, call, "non_blocking", text)
-    return make_fix(kind, f"{'Add' if given is None else 'Set'} `non_blocking={text}`", [edit])
+    return make_fix("safe", f"{'Add' if given is None else 'Set'} `non_blocking={text}`", [edit])
 
 
 def _pin(loader: Loader, option: OptionAlt, copies: Sequence[Transfer]) -> Fix | Refused:

@@ -14,6 +14,7 @@ from dlcheck.model.data import samples
 from dlcheck.model.data.samples import Cost, CudaSample, CudaUse
 from dlcheck.model.datasets import DatasetAlt, datasets_of, with_wrapped
 from dlcheck.model.processes.changes import Change, changes
+from dlcheck.model.rebuilding import changed_by_calls
 from dlcheck.model.scopes import Link, Module, Scope, Site, descend, dotted, last_name
 from dlcheck.model.values import (
     UNKNOWN,
@@ -259,7 +260,12 @@ class Loader:
                     return False
                 if isinstance(expr, forms.Call) and last_name(expr.func) in _RANDOM:
                     return False
-        return loop in self._loops_around_its_use() and not self.dataset_changes()
+        if loop not in self._loops_around_its_use() or self.dataset_changes():
+            return False
+        # Only now: to follow the calls takes longer.
+        changed = changed_by_calls(self.project, loop)
+        parts = (part for arg in self.call.args for part in descend(arg.value))
+        return not any(dotted(part) in changed for part in parts)
 
     def _loops_around_its_use(self) -> Iterator[Link]:
         """The loops in whose rounds batches are drawn, be it by a function that they call."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from dlcheck.facts import forms
+from dlcheck.model.flow import links_of
 from dlcheck.model.loops import callers_in, runs_once
-from dlcheck.model.scopes import Link, Scope, descend, dotted
-from dlcheck.model.values import Frame, Point
+from dlcheck.model.scopes import Link, Module, Scope, Site, descend, dotted
+from dlcheck.model.values import Frame, Func, Point
 from dlcheck.model.worlds import ANY
 
 if TYPE_CHECKING:
@@ -16,6 +17,83 @@ if TYPE_CHECKING:
     from dlcheck.model.project import Project
 
 _MAX_CALLS = 3
+
+
+def changed_by_calls(project: Project, loop: Link) -> set[str]:
+    """What the project's functions that a loop calls change: of what it gives them, and of names further out."""
+    return _changed_by(project, loop.scope.module.calls_in(loop), 0)
+
+
+def _changed_by(project: Project, sites: Iterable[Site], depth: int) -> set[str]:
+    """The dotted names, as the caller calls them."""
+    found: set[str] = set()
+    for site in sites:
+        call = site.expr
+        if not isinstance(call, forms.Call) or not isinstance(call.func, (forms.Name, forms.Attr)):
+            continue
+        for value in project.evaluator.values(call.func, project.point(site)):
+            if isinstance(value, Func):
+                found |= _as_called(value, call, _changes_of(project, value.scope, depth), site.module)
+    return found
+
+
+def _changes_of(project: Project, scope: Scope, depth: int) -> set[str]:
+    """What a function changes that is not its own: names, attributes, what is in a list or dict."""
+    own = {param.name for param in scope.function.params} | scope.names - scope.not_local
+    names = {name for link in links_of(scope) for name in link.changes}
+    rebound = {name for link in links_of(scope) for target in _targets(link.stmt) for name in _plain(target)}
+    edited = {name for link in links_of(scope) for name in _edited(link)}
+    params = {param.name for param in scope.function.params}
+    out = {name for name in names if name.partition(".")[0] not in own or "." in name}
+    out |= {name for name in names & params if name in edited or name not in rebound}
+    if depth < _MAX_CALLS:
+        inner = _changed_by(project, scope.module.calls_by_scope.get(scope, ()), depth + 1)
+        out |= {name for name in inner if name.partition(".")[0] not in own - params}
+    return out
+
+
+def _targets(stmt: forms.Stmt) -> tuple[forms.Expr, ...]:
+    if isinstance(stmt, forms.Assign):
+        return stmt.targets
+    if isinstance(stmt, (forms.AugAssign, forms.Declare, forms.For)):
+        return (stmt.target,)
+    return ()
+
+
+def _plain(target: forms.Expr) -> Iterator[str]:
+    if isinstance(target, forms.Name):
+        yield target.id
+    elif isinstance(target, forms.Sequence):
+        yield from (name for item in target.items for name in _plain(item))
+
+
+def _edited(link: Link) -> Iterator[str]:
+    """The names of which a statement sets items."""
+    for target in _targets(link.stmt):
+        if isinstance(target, forms.Sub):
+            yield dotted(target.value) or ""
+
+
+def _as_called(function: Func, call: forms.Call, changed: set[str], module: Module) -> set[str]:
+    """What a function changes, by the names that the caller has for it."""
+    params = function.scope.function.params
+    names: dict[str, str | None] = dict.fromkeys(param.name for param in params)
+    plain = [param.name for param in params if param.kind in ("positional", "normal")]
+    if function.self_ is not None and plain and isinstance(call.func, forms.Attr):
+        names[plain.pop(0)] = dotted(call.func.value)
+    for arg in call.args:
+        if arg.name is not None:
+            names[arg.name] = dotted(arg.value)
+        elif not arg.star and plain:
+            names[plain.pop(0)] = dotted(arg.value)
+    found = set()
+    for name in changed:
+        root, dot, rest = name.partition(".")
+        if root in names:
+            found |= {f"{given}{dot}{rest}" for given in [names[root]] if given is not None}
+        elif function.scope.module is module:
+            found.add(name)
+    return found
 
 
 def loop_of_calls(loader: Loader) -> Link | None:
@@ -97,6 +175,7 @@ def _differs_in_nothing(project: Project, loop: Link, calls: Iterable[forms.Call
     if isinstance(loop.stmt, forms.For) and not _counts(loop.stmt.iter) or runs_once(project.evaluator, loop):
         return False
     changed = {name.partition(".")[0] if not name.startswith("self.") else name for name in loop.changes}
+    changed |= changed_by_calls(project, loop)
     for call in calls:
         for expr in (part for arg in call.args for part in descend(arg.value)):
             if isinstance(expr, forms.Name) and expr.id in changed - {"self"} or dotted(expr) in changed:

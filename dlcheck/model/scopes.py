@@ -213,7 +213,8 @@ class Module:
     def line(self, at: int) -> str:
         """The source text of a node, on one line."""
         start, end = self.facts.span(at)
-        return " ".join(self.source.text[start:end].split())
+        lines = [line.strip() for line in self.source.text[start:end].splitlines()]
+        return lines[0] if len(lines) == 1 else " ".join(filter(None, lines))
 
 
 def loops_for_ever(scope: Scope) -> bool:
