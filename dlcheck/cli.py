@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import date, time
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -356,11 +356,13 @@ def check(paths: tuple[str, ...], **options: Any) -> int:
         return _show_files(paths, config)
     if fixes:
         return _fix(paths, config, stdin, options)
-    if options["measure"]:
+    if not options["measure"]:
+        return _finish(_run(paths, config, stdin, options), config, options)
+    with _alone(named, options):
         _put_back(named)
-    report = _run(paths, config, stdin, options)
-    interrupted = options["measure"] and _measure(report, config, named, options)
-    status = _finish(report, config, options)
+        report = _run(paths, config, stdin, options)
+        interrupted = _measure(report, config, named, options)
+        status = _finish(report, config, options)
     return 130 if interrupted else status
 
 
@@ -473,10 +475,11 @@ def measure(paths: tuple[str, ...], **options: Any) -> int:
     options = {**options, **off}
     paths = paths or (".",)
     config = _load(paths, options)
-    _put_back(paths)
-    report = _run(paths, config, None, options)
-    interrupted = _measure(report, config, paths, options)
-    status = _finish(report, config, options)
+    with _alone(paths, options):
+        _put_back(paths)
+        report = _run(paths, config, None, options)
+        interrupted = _measure(report, config, paths, options)
+        status = _finish(report, config, options)
     return 130 if interrupted else status
 
 
@@ -497,7 +500,6 @@ def _measure(report: Report, config: Config, paths: Sequence[str], options: Mapp
     if report.findings and not options["quiet"]:
         _announce(len(report.findings), settings)
     listener = _listener(options)
-    _end_as_if_interrupted()
     try:
         found = command.measure(report.findings, settings, listener, keep=not options["no_records"])
     except Unusable as error:
@@ -519,13 +521,36 @@ def _measure(report: Report, config: Config, paths: Sequence[str], options: Mapp
     return found.interrupted
 
 
+@contextlib.contextmanager
+def _alone(paths: Sequence[str], options: Mapping[str, Any]) -> Iterator[None]:
+    """Let nobody come between: another run, or a second Ctrl-C.
+
+    Two programs that run in one project would each take for the user's files what the other has made of them.
+    """
+    if os.environ.get(PRE_COMMIT):
+        yield
+        return
+    from dlcheck.measure import interruptions, leftovers, program
+
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(interruptions.heeded(program.any_open))
+        for root in leftovers.roots([os.getcwd(), common_folder(paths)]) if options["run"] else ():
+            lock = leftovers.lock(root)
+            if not stack.enter_context(lock):
+                owner = f" (process {lock.owner()})" if lock.owner() else ""
+                raise Fault(f"another `dlcheck measure`{owner} works in {files.shown(root)}: wait until it has ended")
+        yield
+
+
 def _put_back(paths: Sequence[str]) -> None:
     """Finish what a measurement has left that was killed; before any file is read."""
     if os.environ.get(PRE_COMMIT):
         return
-    from dlcheck.measure import leftovers
+    from dlcheck.measure import interruptions, leftovers
 
-    for line in leftovers.put_back([os.getcwd(), common_folder(paths)]):
+    with interruptions.put_off():
+        lines = leftovers.put_back([os.getcwd(), common_folder(paths)])
+    for line in lines:
         complain(line)
 
 
@@ -547,18 +572,6 @@ def _announce(number: int, settings: Settings) -> None:
     complain(f"{_count(number, 'finding')} to measure: {each}, {most:.0f} s at most (--budget, --total)")
 
 
-def _end_as_if_interrupted() -> None:
-    """Whoever ends us, by closing a terminal or cancelling a job, must not leave a program's files half written."""
-    import signal
-
-    def interrupt(_number: int, _frame: object) -> None:
-        raise KeyboardInterrupt
-
-    for name in ("SIGTERM", "SIGHUP"):
-        if hasattr(signal, name):
-            signal.signal(getattr(signal, name), interrupt)
-
-
 def _refuse_to_measure(options: Mapping[str, Any]) -> None:
     if os.environ.get(PRE_COMMIT):
         raise Fault("nothing is measured under pre-commit: a hook must not run your program")
@@ -566,6 +579,8 @@ def _refuse_to_measure(options: Mapping[str, Any]) -> None:
         raise click.UsageError("--run and --factory are two ways to get at the loader: give one")
     if options["extract"] and not options["run"]:
         raise click.UsageError("--extract goes with --run")
+    if options["audit"] != "log" and not options["run"]:
+        raise click.UsageError("--audit goes with --run: a factory may do to files what it likes")
     if options["factory"] and ":" not in options["factory"]:
         raise click.UsageError(f"--factory is MODULE:FUNCTION, not `{options['factory']}`")
     if options["run"] is not None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from dlcheck import files
 from dlcheck.findings import Finding
-from dlcheck.measure import page, store, undoing, words
+from dlcheck.measure import page, program, store, undoing, words
 from dlcheck.measure.record import Evidence, Record
 from dlcheck.measure.recording import Settings
 from dlcheck.measure.session import Session, Step
@@ -54,6 +54,7 @@ def measure(findings: Sequence[Finding], settings: Settings, listener: Listener,
             found.effects = undoing.merged(found.effects, record.side_effects)
             if keep and record.fingerprint in by_key:
                 _keep(record, by_key[record.fingerprint], root, found)
+        program.close_all()
         found.effects = undoing.merged(found.effects, *session.effects)
         found.problems += session.notes
         found.together = found.together or session.together

@@ -14,7 +14,6 @@ import queue
 import re
 import secrets
 import shlex
-import shutil
 import socket
 import subprocess
 import tempfile
@@ -28,7 +27,7 @@ from typing import Any, Literal
 
 import psutil
 
-from dlcheck.measure import leftovers, processes, undoing
+from dlcheck.measure import interruptions, leftovers, processes, undoing
 from dlcheck.measure.children import BLOCK_LIMIT_S, Failed, checked, failed
 from dlcheck.measure.endings import Ending, ending, ends, last_line
 from dlcheck.measure.processes import VARIABLE
@@ -141,16 +140,21 @@ class Program:
         self._readers: list[threading.Thread] = []
         self._process: subprocess.Popen[bytes] | None = None
         self._open = True
+        self._stamps: dict[str, list[int]] = {}
 
     def __enter__(self) -> Program:
-        self.folder = Path(os.path.realpath(tempfile.mkdtemp(prefix=leftovers.PRIVATE)))
-        self._note = leftovers.note(self._root, self.folder)
-        self._log = open(self.folder / "output.log", "wb")
-        self._listener = socket.create_server(("127.0.0.1", 0))
         try:
-            self._start()
+            with interruptions.put_off():
+                self.folder = Path(os.path.realpath(tempfile.mkdtemp(prefix=leftovers.PRIVATE)))
+                self._note = leftovers.note(self._root, self.folder)
+                self._journal = self._note.kept if self._note.open() else self.folder
+                self._log = open(self.folder / "output.log", "wb")
+                self._listener = socket.create_server(("127.0.0.1", 0))
+                _open.append(self)
+                self._start()
         except BaseException:
-            self.close()
+            if self in _open:
+                self.close()
             raise
         return self
 
@@ -172,11 +176,12 @@ class Program:
             "channel": {"host": host, "port": port, "token": token},
             "private": [str(self.folder)],
             "keep": str(self.folder / "kept"),
-            "beside": str(self._note.kept),
-            "scope": {"trees": self._scope.trees, "caches": self._scope.caches},
+            "beside": str(self._note.kept) if self._journal == self._note.kept else None,
+            "journal": str(self._journal),
         }
         file = self.folder / "spec.json"
         file.write_text(json.dumps(spec), encoding="utf-8")
+        self._stamps = {"copies": leftovers.stamp(self.folder), "stamp": leftovers.stamp(self._journal)}
         self._note.write(**self._facts())
         threading.Thread(target=self._accept, args=(token,), daemon=True).start()
         options: dict[str, Any] = {"start_new_session": True}
@@ -201,7 +206,14 @@ class Program:
     def _facts(self) -> dict[str, Any]:
         """What somebody must know who comes after us, were we killed."""
         started = psutil.Process().create_time()
-        return {"pid": os.getpid(), "started": started, "host": platform.node(), "folder": str(self.folder)}
+        return {
+            "pid": os.getpid(),
+            "started": started,
+            "host": platform.node(),
+            "folder": str(self.folder),
+            **self._stamps,
+            "scope": {"trees": self._scope.trees, "caches": self._scope.caches},
+        }
 
     def _environment(self, spec: str) -> dict[str, str]:
         path = [str(SHIM), *filter(None, [self._env.get("PYTHONPATH", "")])]
@@ -293,32 +305,37 @@ class Program:
         """End the program and all that it started, put back what it changed, and remove what it was lent."""
         if not self._open:
             return
-        self._open = False
-        self._listener.close()
-        if self._process is not None:
-            processes.end(self._process, str(self.folder / "spec.json"))
-            while (said := self._last()) is not None:
-                del said
-        self._log.close()
-        try:
-            self._clean_up()
-        except KeyboardInterrupt:  # not by half: it can be begun anew
-            self._clean_up()
-            raise
+        with interruptions.put_off():
+            self._open = False
+            self._listener.close()
+            if self._process is not None:
+                processes.end(self._process, str(self.folder / "spec.json"))
+                while (said := self._last()) is not None:
+                    del said
+            self._log.close()
+            try:
+                self._clean_up()
+            finally:
+                _open.remove(self)
 
     def _clean_up(self) -> None:
-        self.side_effects = self._undo()
+        try:
+            self.side_effects = self._undo()
+        except OSError as error:  # of our own files: the disk is full, say
+            why = f"{error.strerror or error}: the next `dlcheck measure` goes on with it"
+            lost = {"path": self._root, "copy": str(self._journal), "why": why}
+            self.side_effects = {"not_restored": [lost]}
+            self._on_effects(self.side_effects)
+            return
         self._on_effects(self.side_effects)
-        if not self.side_effects.get("not_restored"):
-            self._note.remove()
-            shutil.rmtree(self.folder, ignore_errors=True)
-        else:
-            self._note.file.unlink(missing_ok=True)  # the copies stay
+        left = leftovers.copies(self.side_effects)
+        self._note.remove(but=left)
+        leftovers.discard(self.folder, left)
 
     def _undo(self) -> dict[str, Any]:
         """Put back what the program changed and remove what it made, before anybody else comes."""
         ended = self._note.write(**self._facts(), ended=time.time_ns())
-        told = undoing.Undoing(self.folder, self._scope, ended).run()
+        told = undoing.Undoing(self._journal, self._scope, ended).run()
         saves = max((end.get("saves", 0) for end in ends(self.events)), default=0)
         saves = saves or sum("save" in event for event in self.events)
         return {**told, "saves_stopped": saves} if saves else told
@@ -328,6 +345,19 @@ class Program:
         words_ = self._words if isinstance(self._words, list) else []
         site = self._spec.get("site")
         return Ending(reason, self.events, site, self.cwd, words_, self.status, self.output, limit_s).sentence
+
+
+_open: list[Program] = []  # those that are not closed
+
+
+def any_open() -> bool:
+    return bool(_open)
+
+
+def close_all() -> None:
+    """Close what an interruption has kept from being closed, between its start and whoever would have closed it."""
+    while _open:
+        _open[-1].close()
 
 
 def assignments(given: list[str]) -> tuple[dict[str, str], list[str]]:
@@ -458,11 +488,13 @@ class Extracted:
         return self.program.side_effects
 
     def close(self) -> None:
-        self.send({"cmd": "quit"})
-        until = time.monotonic() + 2
-        while time.monotonic() < until and self.program.next(until - time.monotonic()) is not None:
-            pass
-        self.program.close()
+        try:
+            self.send({"cmd": "quit"})
+            until = time.monotonic() + 2
+            while time.monotonic() < until and self.program.next(until - time.monotonic()) is not None:
+                pass
+        finally:
+            self.program.close()
 
     def _last_words(self) -> str:
         stopped = next((event["stopped"] for event in reversed(self.program.events) if "stopped" in event), None)

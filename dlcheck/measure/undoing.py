@@ -82,19 +82,24 @@ class Undoing:
     folder: Path  # in which the journals lie
     scope: Scope
     ended_ns: int
+    gone: str | None = None  # a folder that copies were laid into, and that is not there any more
     restored: dict[str, None] = field(default_factory=dict)
     removed: dict[str, None] = field(default_factory=dict)
     created: list[str] = field(default_factory=list)  # and still there
     lost: list[dict[str, Any]] = field(default_factory=list)
     _ours: set[Identity] = field(default_factory=set)  # what this, or the attempt before it, has touched
     _staying: frozenset[str] = frozenset()
+    _own_moves: frozenset[int] = frozenset()  # of what the program had made itself, by their moments
+    _changed_since: frozenset[Identity] = frozenset()  # folders into which others have put something
     _log: TextIO = field(init=False, repr=False)
 
     def run(self) -> dict[str, Any]:
         """Undo all; what came of it, as it stands in a record."""
         taken = steps(self.folder)
         done = self._earlier()
+        self._own_moves = frozenset(_own_moves(taken))
         self._staying = frozenset(self._those_that_stay(taken))
+        self._changed_since = frozenset(() if done or self._ours else self._those_changed_since(taken))
         with open(self.folder / "undone.jsonl", "a", encoding="ascii", buffering=1) as self._log:
             for number, step in reversed(list(enumerate(taken))):
                 if number not in done:
@@ -115,6 +120,11 @@ class Undoing:
         return done
 
     def _try(self, step: Step) -> None:
+        copy = step.get("copy")
+        if copy and self.gone is not None and _is_below(copy, self.gone):
+            # Whatever may lie there now is somebody else's.
+            self._lose(next(step[kind] for kind in KINDS if kind in step), None, f"its copy in {self.gone} is gone")
+            return
         try:
             self._undo(step)
         except OSError as error:
@@ -130,13 +140,15 @@ class Undoing:
             self._bring_back(step["gone"], step)
         elif "moved" in step:
             source, target = step["moved"]
-            self._move_back(source, target, (step["identity"][0], step["identity"][1]))
+            self._move_back(source, target, (step["identity"][0], step["identity"][1]), self._is_own(step))
         elif "attributes" in step:
             self._reset(step["attributes"], step)
+        elif "entered" in step:
+            self._leave(step["entered"], step)
 
     # -- what is new
 
-    def _those_that_stay(self, taken: Iterable[Step]) -> Iterator[str]:
+    def _those_that_stay(self, taken: Sequence[Step]) -> Iterator[str]:
         """New things outside of the scope, and those that are large: whole, or not at all."""
         new = {step["new"] for step in taken if "new" in step}
         changed = {path for step in taken for path in _had_something(step)}
@@ -146,9 +158,18 @@ class Undoing:
             top = _top(path, new)
             members.setdefault(top, []).append(path)
             sizes[top] = sizes.get(top, 0) + _size(path)
+        taken_names = {one["moved"][0] for one in taken if "moved" in one and not self._is_own(one)}
         for top, paths in members.items():
             dear = sizes[top] >= DEAR and not any(one == top or _is_below(one, top) for one in changed)
-            yield from paths if dear or not self.scope.holds(top) else ()
+            if dear or not self.scope.holds(top):
+                # The names of what was moved away are the user's.
+                yield from (path for path in paths if taken_names.isdisjoint(_with_parents(path)))
+
+    def _those_changed_since(self, taken: Iterable[Step]) -> Iterator[Identity]:
+        for folder in {step["entered"] for step in taken if "entered" in step}:
+            found = _status(folder)
+            if found is not None and found.st_mtime_ns > self.ended_ns:
+                yield _identity(found)
 
     def _remove(self, path: str) -> None:
         found = _status(path)
@@ -222,9 +243,10 @@ class Undoing:
             if found is not None:
                 os.remove(path)
             os.mkdir(path)
-            os.chmod(path, step["folder"])
+            _describe(path, step)
         elif "target" in step:
             self._place(path, found, lambda beside: os.symlink(step["target"], beside))
+            _describe_link(path, step)
         else:
             self._place(path, found, lambda beside: _link_or_copy(step["copy"], beside))
             _describe(path, step)
@@ -253,10 +275,18 @@ class Undoing:
         self._touch(os.lstat(beside))
         os.replace(beside, path)
 
-    def _move_back(self, source: str, target: str, identity: Identity) -> None:
+    def _is_own(self, step: Step) -> bool:
+        return int(step["at"]) in self._own_moves
+
+    def _move_back(self, source: str, target: str, identity: Identity, own: bool) -> None:
         moved, there = _status(target), _status(source)
+        if moved is None and there is None and not own:
+            self._lose(source, None, f"it is not in {target} any more")
         if moved is None or _identity(moved) != identity and there is not None:
             return  # it was not moved at all, or is back already
+        if there is not None and own:
+            self.created.append(target)  # what has its name now is to stay as well
+            return
         if there is not None:
             self._lose(source, target, "something else has its name since")
             return
@@ -274,6 +304,14 @@ class Undoing:
         _describe(path, step)
         if changed:
             self._restored(path)
+
+    def _leave(self, folder: str, step: Step) -> None:
+        """All that came into it or went out of it since is undone: by its times nothing has happened."""
+        found = _status(folder)
+        if found is None or not stat.S_ISDIR(found.st_mode) or _identity(found) in self._changed_since:
+            return
+        with contextlib.suppress(OSError):  # only its owner may
+            os.utime(folder, ns=(step["times"][0], step["times"][1]))
 
     # -- what is told
 
@@ -350,6 +388,27 @@ def _had_something(step: Step) -> Iterator[str]:
     yield from step.get("moved", ())
 
 
+def _own_moves(taken: Iterable[Step]) -> Iterator[int]:
+    """The moments in which the program moved what it had made, under whatever name it had then."""
+    made: set[str] = set()
+    for step in taken:
+        if "new" in step:
+            made.add(step["new"])
+        elif "moved" in step:
+            source, target = step["moved"]
+            if not made.isdisjoint(_with_parents(source)):
+                yield int(step["at"])
+                below = {path for path in made if path == source or _is_below(path, source)}
+                made = made - below | {target, *(target + path[len(source) :] for path in below)}
+
+
+def _with_parents(path: str) -> Iterator[str]:
+    yield path
+    while (folder := os.path.dirname(path)) != path:
+        path = folder
+        yield path
+
+
 def _top(path: str, new: Collection[str]) -> str:
     """The highest new folder that something new lies in; itself, where there is none."""
     top = path
@@ -405,6 +464,15 @@ def _writable(path: str) -> Iterator[None]:
         yield
     finally:
         os.chmod(path, mode)
+
+
+def _describe_link(path: str, step: Step) -> None:
+    """Owner and times of a link itself, where the system has such."""
+    if hasattr(os, "lchown"):
+        with contextlib.suppress(OSError):
+            os.lchown(path, *step["owner"])
+    if os.utime in os.supports_follow_symlinks:
+        os.utime(path, ns=(step["times"][0], step["times"][1]), follow_symlinks=False)
 
 
 def _describe(path: str, step: Step) -> None:

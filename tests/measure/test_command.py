@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -228,6 +228,78 @@ def test_whoever_ends_it_the_files_of_the_program_are_put_back(name: str, consol
     assert results.read_text() == "a year of results\n"
 
 
+@pytest.fixture
+def at_work(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    """A measurement whose program has just overwritten a file, and waits; it needs no torch until then."""
+    if os.name == "nt":
+        pytest.skip("signals are others there")
+    body = (
+        "if __name__ == '__main__':\n    open('results.csv', 'w').write('started')\n    import time; time.sleep(600)\n"
+    )
+    (tmp_path / "train.py").write_text(body + TRAIN)
+    results = tmp_path / "results.csv"
+    results.write_text("a year of results\n")
+    command = [sys.executable, "-m", "dlcheck", "measure", ".", "--select", "DLC401", "--progress", "none"]
+    process = subprocess.Popen(
+        [*command, "--run", f"{sys.executable} train.py"],
+        cwd=tmp_path,
+        env={name: value for name, value in os.environ.items() if name != "PRE_COMMIT"} | {"PYTHONPATH": str(ROOT)},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=_heed_interrupts,
+        start_new_session=True,
+    )
+    try:
+        limit = time.monotonic() + 90
+        while results.read_text() != "started" and time.monotonic() < limit:
+            time.sleep(0.05)
+        assert results.read_text() == "started"
+        yield process
+    finally:
+        if process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=60)
+
+
+@pytest.mark.slow
+def test_ctrl_c_again_and_again_does_not_break_off_the_putting_back(
+    at_work: subprocess.Popen[str], console: Console, tmp_path: Path
+) -> None:
+    results = tmp_path / "results.csv"
+    limit = time.monotonic() + 60
+    while results.read_text() == "started" and time.monotonic() < limit:
+        os.killpg(at_work.pid, signal.SIGINT)  # as a terminal sends it
+        time.sleep(0.02)
+    _, said = at_work.communicate(timeout=60)
+
+    assert results.read_text() == "a year of results\n"
+    assert at_work.returncode == 130
+    assert "dlcheck: put back results.csv\n" in said
+    assert "interrupted: what was measured until then is kept" in said
+    assert "Traceback" not in said
+    assert sorted(os.listdir(tmp_path)) == ["pyproject.toml", "results.csv", "train.py"]
+
+
+@pytest.mark.slow
+def test_a_second_run_in_a_project_is_refused(at_work: subprocess.Popen[str], console: Console, tmp_path: Path) -> None:
+    folder = tmp_path / "deeper"
+    folder.mkdir()
+    run = console("measure", "deeper", "--run", f"{sys.executable} train.py")
+    assert run.returncode == 2
+    assert run.stderr == (
+        f"dlcheck: error: another `dlcheck measure` (process {at_work.pid}) works in .: wait until it has ended\n"
+    )
+    assert (tmp_path / "results.csv").read_text() == "started"
+
+    at_work.kill()  # which lets go of the lock, whatever still runs
+    at_work.communicate(timeout=60)
+    again = console("measure", "deeper", "--run", f"{sys.executable} train.py")
+    assert "was killed: put back results.csv\n" in again.stderr
+    assert (tmp_path / "results.csv").read_text() == "a year of results\n"
+    assert not (tmp_path / ".dlcheck").exists()
+
+
 @TORCH
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="no such signal here")
@@ -254,11 +326,12 @@ def test_what_a_killed_measurement_has_left_is_put_back_by_the_next(console: Con
     process.kill()
     process.wait(60)
     assert (results.read_text(), (tmp_path / "runs" / "1" / "log").exists()) == ("started", True)
-    (journal,) = private.glob("dlcheck-*/journal-*.jsonl")
+    (journal,) = tmp_path.glob(".dlcheck/kept-*/journal-*.jsonl")
     program = psutil.Process(int(journal.stem.partition("-")[2]))
     assert program.is_running()
 
-    run = console("measure", ".", "--select", "DLC401", environment={"TMPDIR": str(private)})
+    # Another folder for passing files: on clusters each job has its own.
+    run = console("measure", ".", "--select", "DLC401")
     assert not program.is_running()
     assert results.read_text() == "a year of results\n"
     assert "was killed: put back results.csv; removed what was new: runs\n" in run.stderr
@@ -283,6 +356,8 @@ def test_nothing_is_measured_under_pre_commit(console: Console) -> None:
         (["--run", "python train.py", "--factory", "train:make"], "give one"),
         (["--budget", "0"], "--budget"),
         (["--audit", "maybe"], "--audit"),
+        (["--factory", "train:make", "--audit", "deny"], "--audit goes with --run: a factory may"),
+        (["--audit", "keep"], "--audit goes with --run"),
         (["--factory", "train"], "--factory is MODULE:FUNCTION, not `train`"),
         (["--run", "python 'train.py"], "--run: no closing quotation"),
         (["--run", " "], "--run is empty"),

@@ -7,6 +7,7 @@ import os
 import platform
 import shutil
 import stat
+import subprocess
 import sys
 import tempfile
 import time
@@ -21,6 +22,7 @@ from dlcheck.measure import leftovers, program, undoing
 from dlcheck.measure.program import Outcome
 from dlcheck.measure.shim.dlcheck_shim import keeping, saving
 
+ROOT = Path(__file__).resolve().parents[2]
 POSIX = os.name == "posix"
 posix_only = pytest.mark.skipif(not POSIX, reason="links and modes of Unix")
 
@@ -48,8 +50,8 @@ def tree(tmp_path: Path) -> Path:
         (folder / "folder-link").symlink_to("old")
         os.link(folder / "b.txt", folder / "b-again.txt")
         os.chmod(folder / "b.txt", 0o640)
-    for path in folder.rglob("*"):
-        os.utime(path, ns=(10**18, 10**18 + 12345), follow_symlinks=False)
+    for number, path in enumerate(sorted(folder.rglob("*"))):
+        os.utime(path, ns=(10**18, 10**18 + 1000 * number), follow_symlinks=False)
     return folder
 
 
@@ -60,12 +62,12 @@ def picture(folder: Path) -> dict[str, Any]:
         status = path.lstat()
         kind: Any = stat.S_IFMT(status.st_mode), stat.S_IMODE(status.st_mode)
         if path.is_symlink():
-            found[path.name] = (*kind, os.readlink(path))
+            found[path.name] = (*kind, os.readlink(path), status.st_mtime_ns)
         elif path.is_file():
             names = sorted(other.name for other in folder.rglob("*") if other.is_file() and other.samefile(path))
             found[path.name] = (*kind, path.read_bytes(), status.st_mtime_ns, names)
         else:
-            found[path.name] = kind
+            found[path.name] = (*kind, status.st_mtime_ns)
     return found
 
 
@@ -171,6 +173,63 @@ def test_new_files_stay_where_that_is_asked_for(tree: Path) -> None:
     assert outcome.side_effects == {"created": [str(tree / "runs")], "restored": [str(tree / "a.txt")]}
 
 
+def test_names_of_what_was_moved_away_are_not_kept_for_what_is_new(tree: Path) -> None:
+    """Else the user's folder would stay under another name, and the next start would find it there."""
+    text = IMPORTS + (
+        "os.rename('old', 'older'); os.mkdir('old'); open('old/new', 'w').write('new');"
+        "os.rename('a.txt', 'b.txt'); open('a.txt', 'w').write('new'); open('made', 'w').write('new');"
+        "os.mkdir('r'); open('r/x', 'w').write('X'); os.rename('r', 'q'); os.mkdir('r'); open('r/x', 'w').write('Y')"
+    )
+    before = picture(tree)
+    for _ in range(2):
+        outcome = run(text, tree, audit="keep")
+        assert outcome.status == 0, outcome.output
+        assert "not_restored" not in outcome.side_effects
+        assert sorted(outcome.side_effects["created"]) == [str(tree / name) for name in ("made", "q", "r")]
+        assert ((tree / "q" / "x").read_text(), (tree / "r" / "x").read_text()) == ("X", "Y")
+        after = picture(tree)
+        assert {name: after[name] for name in before} == before
+        (tree / "made").unlink()
+        shutil.rmtree(tree / "r")
+        shutil.rmtree(tree / "q")
+
+
+def test_a_program_that_clears_its_folder_does_not_take_away_what_is_kept(tree: Path) -> None:
+    before = picture(tree)
+    text = """
+import os, shutil
+for name in os.listdir():
+    shutil.rmtree(name, ignore_errors=True) if os.path.isdir(name) and not os.path.islink(name) else os.remove(name)
+print(os.listdir())
+"""
+    outcome = run(text, tree)
+
+    assert outcome.output == "['.dlcheck']"
+    assert picture(tree) == before
+
+
+def test_times_of_folders_that_others_use_are_theirs(tree: Path) -> None:
+    text = """
+import os, subprocess, sys
+open("old/own", "w").write("X")
+open("empty/own", "w").write("X")
+"""
+    old = os.stat(tree / "empty").st_mtime_ns
+    undo, ran = undoing.Undoing.run, []
+
+    def first_another(self: undoing.Undoing) -> dict[str, Any]:
+        time.sleep(0.05)  # the clock of files has steps
+        (tree / "old" / "result").write_text("of a week")
+        ran.append(os.stat(tree / "old").st_mtime_ns)
+        return undo(self)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(undoing.Undoing, "run", first_another)
+        assert run(text, tree).status == 0
+    assert os.stat(tree / "empty").st_mtime_ns == old
+    assert os.stat(tree / "old").st_mtime_ns >= ran[0]
+
+
 def test_caches_large_files_and_what_lies_elsewhere_stay(tree: Path, tmp_path: Path) -> None:
     text = f"""
 import os
@@ -235,23 +294,118 @@ def test_folders_of_workers_that_nobody_waits_for_are_deleted(tmp_path: Path, mo
     assert len(list(tmp_path.glob("dlcheck-worker-*"))) == 2
 
 
-@posix_only
-def test_a_project_from_elsewhere_puts_nothing_back(tmp_path: Path) -> None:
-    """A note, and a journal beside it, that somebody has committed."""
-    mine, project = tmp_path / "mine", tmp_path / "project"
-    mine.write_text("mine")
-    (project / ".dlcheck").mkdir(parents=True)
+@pytest.fixture
+def killed(tmp_path: Path) -> Path:
+    """A project, with what a run has left in it that was killed: it has replaced `mine`, and lengthened `log`."""
+    project, private = tmp_path / "project", tmp_path / "dlcheck-x"
+    project.mkdir()
+    private.mkdir(mode=0o700)
     (project / "pyproject.toml").touch()
-    trap = project / "dlcheck-trap"
-    journal(trap, {"gone": str(mine), "target": "/etc/passwd"})
-    os.remove(mine)
-    (trap / "spec.json").write_text(json.dumps({"scope": {"trees": []}}))
-    note = {"pid": 1, "started": 0.0, "host": platform.node(), "folder": str(trap), "ended": time.time_ns()}
-    (project / ".dlcheck" / "running-trap.json").write_text(json.dumps(note))
+    note = leftovers.note(os.path.realpath(project), private)
+    assert note.open()
+    described = {"mode": 0o644, "owner": [os.getuid(), os.getgid()] if POSIX else [0, 0], "times": [1, 1]}
+    (private / "copy-1").write_text("of a year")
+    (note.kept / "link-1").write_text("of a week")
+    mine, log = str(project / "mine"), str(project / "log")
+    journal(
+        note.kept,
+        {"written": mine, "copy": str(private / "copy-1"), **described},
+        {"gone": log, "copy": str(note.kept / "link-1"), **described},
+    )
+    (project / "mine").write_text("new")
+    stamps = {"copies": leftovers.stamp(private), "stamp": leftovers.stamp(note.kept)}
+    known = {"pid": 2**22 - 1, "started": 1e9, "host": platform.node(), "folder": str(private), "scope": {}}
+    note.write(**known, **stamps, ended=time.time_ns() + 10**10)
+    return project
 
-    assert leftovers.put_back([str(project)]) == []
-    assert not mine.is_symlink()
-    assert not (project / ".dlcheck").exists()
+
+def test_what_was_killed_is_put_back_wherever_passing_files_lie_now(
+    killed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "another").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "another"))
+    (line,) = leftovers.put_back([str(killed)])
+
+    assert "was killed: put back " in line
+    assert ((killed / "mine").read_text(), (killed / "log").read_text()) == ("of a year", "of a week")
+    assert sorted(os.listdir(killed)) == ["log", "mine", "pyproject.toml"]
+    assert not (tmp_path / "dlcheck-x").exists()
+    (killed / ".dlcheck").mkdir()
+    (killed / ".dlcheck" / "lock").write_text("1\n")  # of one that was killed between two starts
+    assert leftovers.put_back([str(killed)]) == []
+    assert not (killed / ".dlcheck").exists()
+
+
+def test_copies_that_are_gone_are_told_and_the_others_put_back(killed: Path, tmp_path: Path) -> None:
+    """As after a new start of a machine whose /tmp is in memory; what lies there then may be anybody's."""
+    shutil.rmtree(tmp_path / "dlcheck-x")
+    (tmp_path / "dlcheck-x").mkdir(mode=0o700)
+    (tmp_path / "dlcheck-x" / "copy-1").write_text("a trap")
+    (line,) = leftovers.put_back([str(killed)])
+
+    assert line.endswith(f"mine (its copy in {tmp_path / 'dlcheck-x'} is gone)")
+    assert ((killed / "mine").read_text(), (killed / "log").read_text()) == ("new", "of a week")
+    assert (tmp_path / "dlcheck-x" / "copy-1").exists()
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ("copied", "is gone, or not what"),
+        ("shared", "not written by a measurement of yours"),
+        ("cut", "cannot be read"),
+    ],
+)
+def test_a_note_that_is_not_ours_is_neither_followed_nor_deleted(how: str, said: str, killed: Path) -> None:
+    """A project that came from elsewhere, with a note in it, and a journal that would write anywhere."""
+    if how == "shared" and not POSIX:
+        pytest.skip("no modes there")
+    (note,) = (killed / ".dlcheck").glob("running-*.json")
+    (kept,) = (killed / ".dlcheck").glob("kept-*")
+    if how == "copied":
+        shutil.copytree(kept, killed / "again")
+        shutil.rmtree(kept)
+        (killed / "again").rename(kept)
+    elif how == "shared":
+        note.chmod(0o644)
+    else:
+        note.write_text(note.read_text()[:50])
+    (line,) = leftovers.put_back([str(killed)])
+
+    assert said in line
+    assert ".dlcheck/running-x.json is left as it is, and nothing is put back by it" in line.replace(os.sep, "/")
+    assert (killed / "mine").read_text() == "new"
+    assert note.exists()
+    assert (kept / "link-1").exists()
+
+
+def test_what_another_machine_has_begun_is_told_and_left(killed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(platform, "node", lambda: "another")
+    here = sorted(path.name for path in killed.rglob("*"))
+    (line,) = leftovers.put_back([str(killed)])
+
+    assert "has not ended: `dlcheck measure` on " in line
+    assert sorted(path.name for path in killed.rglob("*")) == here
+
+
+def test_nothing_is_put_back_while_somebody_is_at_work(killed: Path) -> None:
+    text = f"from dlcheck.measure import leftovers\nprint(leftovers.put_back([{str(killed)!r}]))"
+    with leftovers.lock(os.path.realpath(killed)) as held:
+        assert held
+        again = subprocess.run([sys.executable, "-c", text], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert again.stdout == "[]\n"
+    assert (killed / "mine").read_text() == "new"
+    assert "was killed" in leftovers.put_back([str(killed)])[0]
+
+
+def test_copies_of_what_could_not_be_put_back_stay_and_nothing_else(killed: Path, tmp_path: Path) -> None:
+    (note,) = (killed / ".dlcheck").glob("running-*.json")
+    leftovers.Note(note).write(**{**json.loads(note.read_text()), "ended": time.time_ns() - 10**10})
+    (line,) = leftovers.put_back([str(killed)])
+
+    assert f"mine (changed since; as it was: {tmp_path / 'dlcheck-x' / 'copy-1'})" in line
+    assert os.listdir(tmp_path / "dlcheck-x") == ["copy-1"]
+    assert not (killed / ".dlcheck").exists()
 
 
 def test_what_was_changed_since_the_program_ended_is_somebody_elses(tmp_path: Path) -> None:
@@ -298,7 +452,7 @@ def test_undoing_goes_on_where_it_was_broken_off(tree: Path, tmp_path: Path, mon
         monkeypatch.setattr(undoing.Undoing, "_undo", once)
         over = True
         with monkeypatch.context() as patched:
-            patched.setattr(leftovers.Note, "remove", lambda self: None)
+            patched.setattr(leftovers.Note, "remove", lambda *_, **__: None)
             patched.setattr(shutil, "rmtree", lambda *_, **__: None)
             try:
                 run(text, tree)
@@ -309,7 +463,7 @@ def test_undoing_goes_on_where_it_was_broken_off(tree: Path, tmp_path: Path, mon
         monkeypatch.setattr(undoing.Undoing, "_undo", undone)
         (note,) = (tree / ".dlcheck").glob("running-*.json")
         facts = json.loads(note.read_text())
-        undoing.Undoing(Path(facts["folder"]), undoing.Scope([str(tree)]), facts["ended"]).run()
+        undoing.Undoing(leftovers.Note(note).kept, undoing.Scope([str(tree)]), facts["ended"]).run()
         leftovers.Note(note).remove()
         assert picture(tree) == before, number
     assert number > 8

@@ -107,6 +107,9 @@ class Guard:
             return
         if event in ("os.mkdir", "os.rmdir") and os.path.isdir(named[-1]) == (event == "os.mkdir"):
             return  # it exists already, or not any more: the call will fail, or do nothing
+        own = self._session.spec.journal
+        if own and any((file + os.sep).startswith(own + os.sep) for file in named):
+            raise PermissionError(f"dlcheck measure: {own} is needed to put files back, and stays until then")
         self._refuse(event, named[-1])
         self.writes += 1
         with self._session.muting():

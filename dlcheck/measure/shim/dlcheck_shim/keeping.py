@@ -1,6 +1,6 @@
 """How things were: laid aside and written down before the program changes them, so that the parent can put them back.
 
-Each process has a journal in the private folder, a line of JSON for each step that has to be undone.  The parent
+Each process has a journal in a private folder, a line of JSON for each step that has to be undone.  The parent
 undoes the steps of all of them from the last to the first, and so can anybody after it, were it killed meanwhile.
 What the program makes and changes again is written down once.
 
@@ -37,6 +37,7 @@ class Keeper:
         self._copies: dict[tuple[int, int], str] = {}  # files whose content is safe, and where
         self._lengths: set[tuple[int, int]] = set()  # files that were appended to
         self._known: set[tuple[int, int]] = set()  # things whose mode, owner and times are safe
+        self._entered: set[tuple[int, int]] = set()  # folders whose times are safe
         self._number = 0
 
     # -- what the program is about to do; all paths are absolute
@@ -69,7 +70,10 @@ class Keeper:
         if not os.path.isdir(top) or os.path.islink(top):
             self.removes(top)
             return
+        own = self._session.spec.journal + os.sep
         for folder, folders, files in os.walk(top, topdown=False):
+            if (folder + os.sep).startswith(own):
+                continue
             for name in files:
                 self.removes(os.path.join(folder, name))
             for name in filter(lambda one: os.path.islink(os.path.join(folder, one)), folders):
@@ -80,6 +84,8 @@ class Keeper:
         moved, there = _status(source), _status(target)
         if moved is None or not _goes(source, moved, target, there):
             return  # it fails, or does nothing
+        self._enters(os.path.dirname(source))
+        self._enters(os.path.dirname(target))
         if there is not None:
             self._gone(target, there)
         if source in self._settled and not stat.S_ISDIR(moved.st_mode):
@@ -122,8 +128,17 @@ class Keeper:
         # A second name may be the user's.
         return path in self._settled and found.st_nlink == 1
 
+    def _enters(self, folder: str) -> None:
+        """Something comes into a folder or goes out of it, which changes its times."""
+        found = _status(folder)
+        if found is None or folder in self._settled or _identity(found) in self._entered:
+            return
+        self._note(entered=folder, **_described(found))
+        self._entered.add(_identity(found))
+
     def _new(self, path: str) -> None:
         if path not in self._settled:
+            self._enters(os.path.dirname(path))
             self._note(new=path)
             self._settled.add(path)
 
@@ -148,11 +163,12 @@ class Keeper:
         """A name is about to go, or to be given to something else."""
         if path in self._settled:
             return
+        self._enters(os.path.dirname(path))
         mode = found.st_mode
         if stat.S_ISLNK(mode):
-            self._note(gone=path, target=os.readlink(path))
+            self._note(gone=path, target=os.readlink(path), **_described(found))
         elif stat.S_ISDIR(mode):
-            self._note(gone=path, folder=stat.S_IMODE(mode))
+            self._note(gone=path, folder=True, **_described(found))
         else:
             kept = self._linked(path) or self._copies.get(_identity(found))
             if kept is None and stat.S_ISREG(mode):
@@ -174,12 +190,10 @@ class Keeper:
     def _linked(self, path: str) -> str | None:
         """A second name for a file in one of our folders, where one of them lies on the same disk."""
         name = self._named("link")
-        beside = self._session.spec.beside
-        for folder in filter(None, (self._folder, beside)):
-            assert folder is not None
+        for folder in (self._session.spec.beside, self._folder):
+            if folder is None:
+                continue
             try:
-                if folder == beside:
-                    os.makedirs(folder, mode=0o700, exist_ok=True)
                 kept = os.path.join(folder, name)
                 _link(path, kept, follow_symlinks=False)
             except (OSError, NotImplementedError):
@@ -217,7 +231,7 @@ class Keeper:
         if self._folder is None:
             return
         # Opened each time: a descriptor that the program closes, as daemons close all, may become a file of its own.
-        name = os.path.join(os.path.dirname(self._folder), f"journal-{os.getpid()}.jsonl")
+        name = os.path.join(self._session.spec.journal, f"journal-{os.getpid()}.jsonl")
         journal = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         try:
             os.write(journal, json.dumps({"at": time.time_ns(), **step}).encode() + b"\n")

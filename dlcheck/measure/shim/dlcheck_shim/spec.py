@@ -46,7 +46,9 @@ class Spec:
         self.start_method: str | None = raw.get("start_method")  # in place of the interpreter's own
         self.private: list[str] = [os.path.realpath(folder) for folder in raw.get("private") or []]
         self.keep: str | None = raw.get("keep")  # a folder for what the program is about to overwrite
-        self.beside: str | None = raw.get("beside")  # another one, on the disk of the project; it need not be there
+        self.beside: str | None = raw.get("beside")  # another one, on the disk of the project
+        # What is written down must outlive a folder for passing files.
+        self.journal: str = raw.get("journal") or os.path.dirname(self.keep or "")
         self.limit: int = raw.get("limit", 1 << 30)  # bytes that are copied there
 
 
