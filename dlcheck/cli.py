@@ -209,6 +209,17 @@ class _Seconds(click.FloatRange):
     def _describe_range(self) -> str:
         return ""  # that they are positive goes without saying
 
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        import math
+
+        try:
+            seconds = float(value)
+        except ValueError:
+            self.fail(f"`{value}` is no number of seconds", param, ctx)
+        if not 1 <= seconds < math.inf:
+            self.fail(f"`{value}`: it takes a second at least, and a number of them", param, ctx)
+        return seconds
+
 
 _SECONDS = _Seconds(min=1)
 _WORKLOAD = section(
@@ -566,10 +577,11 @@ def _announce(number: int, settings: Settings) -> None:
     """What is about to be run, and how long it can take."""
     if settings.run:
         complain(f"runs `{settings.run}` up to its loader and some batches; {_POLICIES[settings.audit]}")
-    # As much again for the A/A of its kind, which findings share that are measured alike.
+    # As much again to time what is written against itself, which findings share that are measured alike.
     most = min(settings.total_s, 2 * number * settings.budget_s)
-    each = f"{settings.budget_s:.0f} s for each, as many for the A/A of its kind"
-    complain(f"{_count(number, 'finding')} to measure: {each}, {most:.0f} s at most (--budget, --total)")
+    each = f"{settings.budget_s:.0f} s for each, as many for its kind to tell noise (what is written, against itself)"
+    whole = f"{most:.0f} s and what has begun by then (--budget, --total)"
+    complain(f"{_count(number, 'finding')} to measure: {each}; {whole}")
 
 
 def _refuse_to_measure(options: Mapping[str, Any]) -> None:

@@ -668,6 +668,12 @@ class TestGithub:
         assert command.startswith("::warning title=dlcheck (DLC101),file=a%2Cb%3Ac%25.py,line=5,")
         assert command.endswith("::50%25%0D%0Aof: a, b")
 
+    def test_no_escape_sequence_reaches_the_log(self) -> None:
+        found = blocking(message="a \x1b[31mred\x1b[0m word", help="an \x1b]8;; link")
+        (command,) = github.commands([found])
+        assert "\x1b" not in command + github.step_summary(report(found))
+        assert "a \u241b[31mred" in command
+
     def test_ten_of_each_kind_and_the_best_of_them(self) -> None:
         findings = [
             blocking(severity=severity, confidence=confidence, message=confidence)

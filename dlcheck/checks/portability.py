@@ -127,6 +127,7 @@ def unpicklable_dataset_attribute(loader: Loader) -> Iterator[Finding]:
                         *provenance(workers.value),
                     ],
                     fix=sendable(alt.dataset, attribute),
+                    about={"owner": alt.dataset.name, "attribute": attribute.name},
                     attribute=attribute.name,
                     dataset=alt.dataset.name,
                     what=attribute.obstacle.what,

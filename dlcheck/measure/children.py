@@ -10,7 +10,6 @@ import random
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import threading
 from collections.abc import Mapping
@@ -71,8 +70,14 @@ class Child:
     """
 
     def __init__(
-        self, python: str, request: Mapping[str, Any], dice: random.Random, more: Mapping[str, str] | None = None
+        self,
+        python: str,
+        request: Mapping[str, Any],
+        dice: random.Random,
+        more: Mapping[str, str] | None = None,
+        start_s: float = START_LIMIT_S,
     ) -> None:
+        self._start_s = start_s
         self._log = tempfile.TemporaryFile(mode="w+", errors="replace")  # noqa: SIM115 -- closed with the child
         # What it and its workers leave behind when they are ended goes with the folder.
         self._folder = tempfile.mkdtemp(prefix=f"dlcheck-worker-{os.getpid()}-")
@@ -98,7 +103,7 @@ class Child:
     def ready(self) -> Mapping[str, Any]:
         """What it said of itself when it was; Failed where it did not come to that, and it is closed then."""
         try:
-            return checked(self._answer(START_LIMIT_S))
+            return checked(self._answer(self._start_s, "start"))
         except BaseException:
             self.close()
             raise
@@ -136,11 +141,12 @@ class Child:
                 self._answers.put(line)
         self._answers.put("")
 
-    def _answer(self, limit_s: float) -> dict[str, Any]:
+    def _answer(self, limit_s: float, stage: str = "block") -> dict[str, Any]:
         try:
             line = self._answers.get(timeout=limit_s)
         except queue.Empty:
-            raise Failed("block", "Timeout", f"no answer for {limit_s:.0f} s") from None
+            said = "not ready after" if stage == "start" else "no answer for"
+            raise Failed(stage, "Timeout", f"{said} {limit_s:.0f} s") from None
         if not line:
             raise Failed("process", "", f"the process ended{self._status()}{self._last_words()}")
         try:
@@ -196,13 +202,22 @@ def end_tree(process: subprocess.Popen[str]) -> None:
         process.wait(5)
 
 
-def interpreter(given: str | None, root: str) -> str:
-    """The Python of the user's project: as given, of the active environment, of the project's folder, else ours."""
+def is_python(program: str) -> bool:
+    """Whether a program does what Python does."""
+    try:
+        found = subprocess.run([program, "-c", "print(6 * 7)"], capture_output=True, text=True, timeout=60)
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return found.stdout.strip() == "42"
+
+
+def interpreter(given: str | None, root: str) -> str | None:
+    """The Python of the user's project: as given, of the active environment or of the project's folder."""
     if given:
-        return given
+        return shutil.which(given) or given
     active = os.environ.get("VIRTUAL_ENV") or os.environ.get("CONDA_PREFIX")
     for folder in (active, os.path.join(root, ".venv"), os.path.join(root, "venv")):
         for name in ("bin/python", "Scripts/python.exe", "python.exe"):
             if folder and os.path.exists(found := os.path.join(folder, name)):
                 return found
-    return sys.executable
+    return None

@@ -14,6 +14,7 @@ from dlcheck.measure import page, program, store, undoing, words
 from dlcheck.measure.record import Evidence, Record
 from dlcheck.measure.recording import Settings
 from dlcheck.measure.session import Session, Step
+from dlcheck.report.common import printable
 
 Tell = Callable[[str], None]
 
@@ -31,7 +32,7 @@ class Measurements:
     """What came of it; ``problems`` are lines about what went another way, or could not be kept."""
 
     records: list[Record] = field(default_factory=list)
-    together: Record | None = None  # all suggestions of the loader that gains most by them
+    together: Record | None = None  # the suggestions about one loader, followed at once
     problems: list[str] = field(default_factory=list)
     effects: dict[str, Any] = field(default_factory=dict)  # what the program did outside, and what became of it
     interrupted: bool = False
@@ -57,11 +58,22 @@ def measure(findings: Sequence[Finding], settings: Settings, listener: Listener,
         program.close_all()
         found.effects = undoing.merged(found.effects, *session.effects)
         found.problems += session.notes
+        if session.together is not None:
+            listener.done(session.together)
         found.together = found.together or session.together
         if session.interrupted:
             found.interrupted = True
             break
+    found.problems += _failures(found.records)
     return found
+
+
+def _failures(records: Sequence[Record]) -> Iterator[str]:
+    """What went wrong, for reports that say nothing of measurements."""
+    failed = [one.reason for one in records if one.verdict == "error"]
+    for reason in dict.fromkeys(failed):
+        number = failed.count(reason)
+        yield f"measuring failed for {number} finding{'' if number == 1 else 's'}: {printable(reason)}"
 
 
 def _until_interrupted(records: Iterator[Record], session: Session) -> Iterator[Record]:

@@ -37,6 +37,15 @@ _PARTS = (
     ("compute", "work on device"),
     ("cpu", "CPU time"),
 )
+# Of what shaped a workload, where the name by itself says too little.
+_LABELS = {
+    "cpu_s": "CPU time of a sample",
+    "wait_s": "waiting in a sample (disk, network)",
+    "variation": "standard deviation of a sample's time",
+    "sample_bytes": "size of a sample",
+    "size": "samples",
+    "page_cache": "files in the page cache",
+}
 _MAX_ROWS = 2_000  # of one table: a browser shows more, but nobody reads them
 
 
@@ -47,7 +56,7 @@ def render(
     end_to_end: Record | None = None,
     margin: float = EQUIVALENCE,
 ) -> str:
-    """The page; ``end_to_end`` is the record of all suggestions together, ``margin`` what counts as no effect."""
+    """The page; ``end_to_end`` is the record of several suggestions at once, ``margin`` what counts as no effect."""
     ordered = sorted(records, key=lambda one: (VERDICTS.index(one.verdict), one.location.path, one.location.line))
     scripts = [(ASSETS / name).read_text(encoding="utf-8") for name in SCRIPTS] if ordered else []
     main = "\n".join((
@@ -113,7 +122,8 @@ def _whole(record: Record | None) -> Iterator[str]:
     if record is None:
         return
     yield '<section class="whole" aria-labelledby="whole">'
-    yield '<h2 id="whole">All suggestions together</h2>'
+    yield '<h2 id="whole">Suggestions together</h2>'
+    yield f"<p>{_text(record.rule)}, {_text(_place(record))}</p>"
     yield f'<p class="said">{_verdict(record.verdict)}: {_text(_change(record))}</p>'
     yield f'<p class="soft">{_text(words.WORKLOADS[record.evidence])}</p>'
     yield from _comparison(record)
@@ -203,7 +213,8 @@ def _finding(number: int, record: Record) -> Iterator[str]:
     yield from _raw(record)
     yield '<div class="pair">'
     yield from _guards(record)
-    yield from _facts("Workload", {name: _known(fact) for name, fact in record.workload.items()})
+    shaped = {_LABELS.get(name, name): _known(name, fact) for name, fact in record.workload.items()}
+    yield from _facts("Workload", shaped)
     yield from _facts("Step model", _model(record))
     for name in ("counts", "ceiling", "side_effects"):
         yield from _facts(name.replace("_", " ").capitalize(), getattr(record, name) or {})
@@ -352,9 +363,10 @@ def _legend(margin: float) -> Iterator[str]:
         "Block": "One timed stretch: an epoch, a number of batches, or the way to the first batch. Blocks of A and B "
         "take turns, so that what drifts slowly hits both alike.",
         "Round": "One fresh pair of processes, with some blocks of each arm. Processes differ by more than blocks do: "
-        "rounds are what is counted.",
-        "Look": "The moment at which a verdict may be given: after 4, 7 and 12 rounds. Looking more often would find "
-        "differences by chance.",
+        "rounds are what is counted. Where a start takes over 10 seconds, all stay in one process, and pairs of blocks "
+        "are counted: with a wider interval, and twice the margin.",
+        "Look": "The moment at which a verdict may be given: after 4, 7 and 12 rounds; with --quick after 4, and of "
+        "blocks in the end only. Looking more often would find differences by chance.",
         "Interval": "Where the effect is likely to lie, by Student's t over the rounds. All looks together hold 95 %, "
         "hence the level of a single one is higher.",
         "A/A": "What is written, measured against itself in the same run: how far apart two sides are between which "
@@ -475,8 +487,15 @@ def _value(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, default=str)
 
 
-def _known(fact: Fact) -> str:
-    return f"{_value(fact.value)} ({fact.source})"
+def _known(name: str, fact: Fact) -> str:
+    value = fact.value
+    if name == "variation" and isinstance(value, (int, float)):
+        shown = f"{words.percent(value)} % of its mean"
+    elif name == "page_cache" and isinstance(value, Mapping) and isinstance(value.get("resident"), (int, float)):
+        shown = f"{words.percent(value['resident'])} % of {_value(value.get('files'))}"
+    else:
+        shown = _saving(name, value)
+    return f"{shown} ({fact.source})"
 
 
 def _saving(name: str, value: Any) -> str:
@@ -484,7 +503,7 @@ def _saving(name: str, value: Any) -> str:
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         if name.endswith("_s"):
             return words.quantity(value, "s")
-        if name == "bytes" or name.startswith("shm") or "memory" in name:
+        if name == "bytes" or name.endswith("_bytes") or name.startswith("shm") or "memory" in name:
             return words.quantity(value, "bytes")
     return _value(value)
 

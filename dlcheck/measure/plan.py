@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -675,21 +675,75 @@ NO_DEVICE = {"cuda": NO_CUDA, "mps": "it needs an Apple GPU"}
 NEEDS_LOOP = "it is timed in your own loop: give --run COMMAND, without --extract"
 
 
+# Without workers torch refuses some of these, and the others mean nothing.
+_OF_WORKERS = frozenset({"cv2_threads", "multiprocessing_context", "persistent_workers", "prefetch_factor", "timeout"})
+
+
+def _settings(side: Mapping[str, Any]) -> dict[str, Any]:
+    """What an arm has, options of its loader or not; of what is timed one plan stands for all."""
+    return {name: side[name] for name in side if name not in ("block", "loader")} | dict(side.get("loader", {}))
+
+
+def _changed(one: Plan) -> set[str]:
+    """What a suggestion sets otherwise than it is written."""
+    written, suggested = _settings(one.template.written), _settings(one.template.suggested)
+    return {name for name in written | suggested if written.get(name) != suggested.get(name)}
+
+
+def _takes_workers_away(one: Plan) -> bool:
+    return "num_workers" in _changed(one) and not _settings(one.template.suggested).get("num_workers")
+
+
+def together(plans: Sequence[Plan]) -> list[Plan]:
+    """Those of several suggestions about one loader that can be followed at once.
+
+    There is one number of workers; and where it is none, nothing that only workers have is left to be set.
+    """
+    numbers = [one for one in plans if "num_workers" in _changed(one)]
+    number = next((one for one in numbers if _takes_workers_away(one)), next(iter(numbers), None))
+    kept = [one for one in plans if one is number or "num_workers" not in _changed(one)]
+    if number is None or not _takes_workers_away(number):
+        return [one for one in kept if _changed(one)]
+    return [one for one in kept if _changed(one) - _OF_WORKERS]
+
+
 def combined(plans: Sequence[Plan]) -> Plan:
-    """One plan of several about the same loader: all that is written against all that is suggested, by the epoch."""
+    """One plan of several that go together: all that is written against all that is suggested, by the epoch."""
     first = plans[0]
-    written: dict[str, Any] = {"loader": {}}
-    suggested: dict[str, Any] = {"loader": {}}
+    loader = {name: value for one in plans for name, value in one.template.written.get("loader", {}).items()}
+    written = {name: value for one in plans for name, value in _settings(one.template.written).items()}
+    suggested = dict(written)
     for one in plans:
-        for side, of in ((written, one.template.written), (suggested, one.template.suggested)):
-            side["loader"].update(of.get("loader", {}))
-        if one.template.written.get("rebuild"):
-            written["rebuild"] = True
-    together = Template(
-        "epoch", EPOCH, "epoch", written, suggested, dataset=first.template.dataset, sized="epochs", blocks=BLOCKS
+        wanted = _settings(one.template.suggested)
+        suggested.update({name: wanted.get(name) for name in _changed(one)})
+        loader.update(one.template.suggested.get("loader", {}))
+    if any(map(_takes_workers_away, plans)):
+        suggested = {name: value for name, value in suggested.items() if name not in _OF_WORKERS}
+    template = Template(
+        "epoch",
+        EPOCH,
+        "epoch",
+        _side(written, loader),
+        _side(suggested, loader),
+        dataset=first.template.dataset,
+        sized="epochs",
+        blocks=BLOCKS,
     )
-    finding = replace(first.finding, code=ALL, rule="all-suggestions", fingerprint=f"{ALL}-{first.finding.fingerprint}")
-    return replace(first, finding=finding, template=together)
+    places = sorted({(one.finding.place.path, one.finding.code) for one in plans})
+    finding = replace(
+        first.finding,
+        code=ALL,
+        rule="+".join(sorted({code for _, code in places})),
+        fingerprint=f"{ALL}-{first.finding.fingerprint}",
+        measure={**first.finding.measure, "together": places},
+    )
+    return replace(first, finding=finding, template=template)
+
+
+def _side(settings: Mapping[str, Any], loader: Collection[str]) -> dict[str, Any]:
+    """An arm's settings, those that are the loader's with it; what is None is left out."""
+    plain = {name: value for name, value in settings.items() if name not in loader and value is not None}
+    return {**plain, "loader": {name: value for name, value in settings.items() if name in loader}}
 
 
 def missing(template: Template, evidence: Evidence, subject: Subject, *, has_cuda: bool) -> str:

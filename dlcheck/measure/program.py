@@ -417,12 +417,19 @@ def run(
     )
 
 
+def _lives_on(connection: Connection) -> bool:
+    """Whether the process at the loader is there, though the one that was started has ended: a daemon."""
+    with contextlib.suppress(psutil.Error):
+        return psutil.Process(connection.pid).status() != psutil.STATUS_ZOMBIE
+    return False
+
+
 def _listen(program: Program, budget_s: float, set_up_s: float, hello_s: float, on_event: OnEvent | None) -> Reason:
-    reached = False
+    reached: Connection | None = None
     while True:
         passed = time.monotonic() - program.started
         limits: dict[Reason, float] = {"time-limit": budget_s}
-        if not reached:
+        if reached is None:
             limits["set-up-limit"] = set_up_s
         if not program.connections:
             limits["no-hello"] = hello_s
@@ -431,11 +438,11 @@ def _listen(program: Program, budget_s: float, set_up_s: float, hello_s: float, 
             return first
         said = program.next(min(limits[first] - passed, 1.0))
         if said is None:
-            if program.ended:
+            if program.ended and not (reached and _lives_on(reached)):
                 return "ended" if program.connections else "no-hello"
             continue
         connection, event = said
-        reached = reached or "reached" in event
+        reached = connection if reached is None and "reached" in event else reached
         if on_event is not None:
             on_event({"pid": connection.pid, **event})
         if "stopped" in event:
@@ -465,8 +472,10 @@ class Extracted:
         while True:
             said = self.program.next(until - time.monotonic())
             if said is None:
-                if self.program.ended:
+                if self.program.ended and not _lives_on(self._connection):
                     raise Failed("process", "", self._last_words())
+                if time.monotonic() < until:
+                    continue
                 raise Failed("block", "Timeout", f"no answer for {limit_s:.0f} s")
             connection, event = said
             if connection is self._connection and "answer" in event:

@@ -78,7 +78,10 @@ class Context:
 
     def _rerun(self, finding: Finding, path: str) -> str:
         settings = self.settings
-        words = ["dlcheck", "measure", path, "--select", finding.code]
+        several = finding.measure.get("together", ())
+        paths = list(dict.fromkeys(store.path_below(one, settings.root) for one, _ in several)) or [path]
+        codes = sorted({code for _, code in several}) or [finding.code]
+        words = ["dlcheck", "measure", *paths, "--select", ",".join(codes)]
         words += ["--run", settings.run] if settings.run else []
         words += ["--extract"] if settings.extract else []
         words += ["--factory", settings.factory] if settings.factory else []
@@ -150,7 +153,10 @@ class Measured:
         if lacking := _package(outcome.failures.get(pair.a), self.evidence):
             return "not-measurable-here", lacking
         if pair.a in outcome.failures:
-            return "error", f"what is written could not be run: {outcome.failures[pair.a]}"
+            failure = outcome.failures[pair.a]
+            # How a program ended is a sentence by itself: it may have run well, and been too short.
+            said = "" if failure.stage == "program" else "what is written could not be run: "
+            return "error", f"{said}{failure}"
         if pair.b in outcome.failures:
             return "suggestion-breaks", f"what is suggested could not be run: {outcome.failures[pair.b]}"
         if found is None:

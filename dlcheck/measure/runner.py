@@ -333,7 +333,7 @@ def _grown(config: Config, what: str, factor: float) -> Config:
 
 def guards(group: Group, outcome: Outcome, one: Comparison, noise: Noise | None) -> list[Guard]:
     """What else must hold for a comparison to mean what it seems to mean."""
-    return [_same_batches(outcome, one), _warm(outcome, one), _aa(noise)]
+    return [_same_batches(outcome, one), _warm(outcome, one), _aa(noise), *_started_once(outcome)]
 
 
 def _same_batches(outcome: Outcome, one: Comparison) -> Guard:
@@ -342,6 +342,13 @@ def _same_batches(outcome: Outcome, one: Comparison) -> Guard:
         return Guard("same-batches", "skipped", "an arm gave no batch")
     same = a == b
     return Guard("same-batches", "pass" if same else "fail", "" if same else f"A's first batch is {a}, B's {b}")
+
+
+def _started_once(outcome: Outcome) -> list[Guard]:
+    if outcome.units == "rounds":
+        return []
+    why = f"a start takes more than {SLOW_S:.0f} s: blocks of one process are counted, and the margin is doubled"
+    return [Guard("start", "warn", why)]
 
 
 def _warm(outcome: Outcome, one: Comparison) -> Guard:

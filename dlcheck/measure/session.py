@@ -13,8 +13,19 @@ from typing import Any
 
 from dlcheck.findings import SEVERITIES, Finding
 from dlcheck.measure import machine, ranks, reproducing, workload
-from dlcheck.measure.children import Child, Failed, Host, interpreter
-from dlcheck.measure.plan import NO_CUDA, NO_DEVICE, QUESTIONS, Plan, Subject, combined, missing, plan, too_large
+from dlcheck.measure.children import START_LIMIT_S, Child, Failed, Host, interpreter, is_python
+from dlcheck.measure.plan import (
+    NO_CUDA,
+    NO_DEVICE,
+    QUESTIONS,
+    Plan,
+    Subject,
+    combined,
+    missing,
+    plan,
+    together,
+    too_large,
+)
 from dlcheck.measure.program import SET_UP_S
 from dlcheck.measure.record import Evidence, Guard, Noise, Record, Verdict
 from dlcheck.measure.recording import Context, Measured, Settings
@@ -25,6 +36,7 @@ __all__ = ["Session", "Settings", "Step", "Unusable"]
 
 _COST = {"oracle": 0, "epoch": 1, "startup": 2, "steady": 3, "memory": 4}
 USED_UP = "the time for all findings (--total) was used up"
+EMPTY = "run like this the dataset is empty: there is nothing to load"
 ANSWER_S = 30.0  # that any answer may take, whatever the budget
 RANKS_S = 60.0  # until all ranks are at their loader, besides what one process needs: they may wait for each other
 # Of samples, where the data are the user's.
@@ -85,7 +97,8 @@ class Session:
         self.system = machine.System()
         self.facts = machine.facts(self.system)
         self.runner = Runner(self.settings.seed, self.settings.looks)
-        self.python = interpreter(self.settings.python, self.settings.root)
+        self._known = interpreter(self.settings.python, self.settings.root)
+        self.python = self._known or sys.executable
 
     def measure(self, findings: Sequence[Finding]) -> Iterator[Record]:
         """A record for each finding, as soon as it is there.  Raises Unusable where there is no torch to run."""
@@ -97,7 +110,7 @@ class Session:
         planned: list[Plan] = []
         confirmed: list[Plan] = []
         for site in _by_site(findings):
-            if self.settings.run and self._left() <= 0:
+            if (self.settings.run or self.settings.factory) and self._left() <= 0:
                 yield from (self._without(one, USED_UP, "inconclusive") for one in site)
                 continue
             crashing = [one for one in site if one.code in reproducing.METHODS]
@@ -126,8 +139,9 @@ class Session:
         for one in confirmed:
             if one.template.experiment in ("epoch", "steady") and one.template.extract:
                 sites.setdefault(json.dumps(one.finding.measure.get("loader")), []).append(one)
-        several = max(sites.values(), key=len, default=[])
+        several = max(map(together, sites.values()), key=len, default=[])
         if len(several) > 1 and not self.interrupted and self._left() > 0:
+            self._all += 1
             self.together = next(self._run([combined(several)]), None)
 
     def _probe(self) -> Mapping[str, Any]:
@@ -139,15 +153,18 @@ class Session:
             if error.stage == "import":
                 told = f"{self.python} has no torch: install it there, or name another interpreter with --python"
                 raise Unusable(told) from None
-            raise Unusable(str(error)) from None
+            if error.stage == "process" and not is_python(self.python):
+                raise Unusable(f"{self.python} is no Python: name that of your project with --python") from None
+            raise Unusable(f"{self.python}: {error}") from None
         child.close()
         return ready
 
     def _environment(self) -> dict[str, str]:
-        """In which `python` is the interpreter that was named, or that of the project's own folder."""
-        named = self.python != sys.executable
-        path = [os.path.dirname(self.python)] if named and os.path.dirname(self.python) else []
-        return {**os.environ, "PATH": os.pathsep.join([*path, os.environ.get("PATH", "")])}
+        """In which `python` is the interpreter that was named, or that of the project, be it ours as well."""
+        path = os.environ.get("PATH", "")
+        if self._known is not None and os.path.dirname(self._known):
+            path = os.pathsep.join([os.path.dirname(os.path.abspath(self._known)), path])
+        return {**os.environ, "PATH": path}
 
     def _left(self) -> float:
         return self.settings.total_s - (time.perf_counter() - self._start)
@@ -218,7 +235,8 @@ class Session:
             return workload.AtItsLoader(self._command(finding), min(SET_UP_S, max(ANSWER_S, self._left())))
         if settings.factory:
             dice = self.runner.dice
-            return workload.factory(self.python, settings.factory, settings.root, dice, seed)
+            start_s = min(START_LIMIT_S, self._limit())  # a factory can hang, too
+            return workload.factory(self.python, settings.factory, settings.root, dice, seed, start_s)
         return None
 
     def _reproduced(self, finding: Finding) -> Record:
@@ -336,6 +354,8 @@ class Session:
         return bool(self.context.ready.get("cuda"))
 
     def _planned(self, finding: Finding, live: Mapping[str, Any]) -> Record | Plan:
+        if live.get("size") == 0:
+            return self._without(finding, EMPTY)
         subject = self._subject(finding, live)
         found = plan(subject)
         if isinstance(found, str):

@@ -16,7 +16,7 @@ VERDICTS = {
     "inconclusive": "inconclusive",
     "not-measurable-here": "not measurable",
     "suggestion-breaks": "the suggestion breaks",
-    "error": "not measured",
+    "error": "measuring failed",
 }
 WORKLOADS = {
     "in-vivo": "in the program itself",
@@ -93,6 +93,15 @@ def quantities(values: Sequence[float], unit: str) -> tuple[list[str], str]:
     return [_digits(value / size, max(smallest, abs(value) / 3) / size) for value in values], name
 
 
+def _sides(effect: Effect, metric: Metric) -> tuple[list[str], str]:
+    """What both arms take; what is next to nothing is no nothing."""
+    values = [effect.a, effect.b]
+    texts, name = quantities(values, metric.unit)
+    size, _ = scale(max(map(abs, filter(math.isfinite, values)), default=0.0), metric.unit)
+    shown = zip(values, texts, strict=True)
+    return [_digits(value / size, value / size) if value and text == "0" else text for value, text in shown], name
+
+
 def quantity(value: float, unit: str) -> str:
     """``76 ms``"""
     (text,), name = quantities([value], unit)
@@ -116,8 +125,10 @@ def change(record: Record) -> str:
     if effect is None or metric is None:
         return ""
     per = _per(metric)
-    (a, b), name = quantities([effect.a, effect.b], metric.unit)
-    sides = f"{per} {a} -> {b} {name}".strip() + promise(record)
+    (a, b), name = _sides(effect, metric)
+    # Of memory the name says what for: so many steps, or an epoch.
+    of = f"{metric.name}:" if metric.kind == "memory" else per
+    sides = f"{of} {a} -> {b} {name}".strip() + promise(record)
     if record.verdict not in ("confirmed", "refuted-harmful"):
         return f"{_times(effect, metric)} ({sides})"
     run, epochs = record.saves.get("per_run_s"), record.workload.get("epochs")

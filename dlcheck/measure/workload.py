@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from dlcheck.measure import program
-from dlcheck.measure.children import Child, Failed, Host, failed
+from dlcheck.measure.children import START_LIMIT_S, Child, Failed, Host, failed
 from dlcheck.measure.plan import AT_MOST, STEPS, Gauge
 from dlcheck.measure.record import Block, Evidence
 from dlcheck.measure.runner import AGAIN, REPLAY, Config, Fed
@@ -45,12 +45,13 @@ class InChildren:
     dice: random.Random
     evidence: Evidence
     one_process: bool = False
+    start_s: float = START_LIMIT_S
 
     def hosts(self, arms: Sequence[str]) -> Mapping[str, Host]:
         started: dict[str, Host] = {}
         try:
             for arm in arms:
-                started[arm] = Child(self.python, self.request, self.dice)
+                started[arm] = Child(self.python, self.request, self.dice, start_s=self.start_s)
             for child in started.values():
                 _ = child.ready
         except BaseException:
@@ -88,8 +89,11 @@ def _settings(config: Config) -> dict[str, Any]:
     return {name: value for name, value in config.items() if name not in ("patch", "loader")}
 
 
-def factory(python: str, name: str, folder: str, dice: random.Random, seed: int | None) -> InChildren:
-    return InChildren(python, {"factory": name, "folder": folder, "seed": seed}, dice, "factory")
+def factory(
+    python: str, name: str, folder: str, dice: random.Random, seed: int | None, start_s: float = START_LIMIT_S
+) -> InChildren:
+    request = {"factory": name, "folder": folder, "seed": seed}
+    return InChildren(python, request, dice, "factory", start_s=start_s)
 
 
 @dataclass(frozen=True)

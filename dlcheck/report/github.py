@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from dlcheck.findings import Finding, Severity
-from dlcheck.report.common import error_line, from_root, measured, ranked, summary, where
+from dlcheck.report.common import error_line, from_root, measured, printable, ranked, summary, where
 from dlcheck.report.concise import concise_lines
 
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from dlcheck.pages import Page
 
 _COMMAND: dict[Severity, str] = {"error": "error", "warning": "warning", "info": "notice"}
+_LINE = re.compile(r"[^\r\n]+")
 # A step shows so many annotations of each kind and drops the others without a word.
 SHOWN = 10
 # GitHub takes 1 MiB of summary per step and refuses a longer one whole.
@@ -61,7 +63,8 @@ def _command(finding: Finding) -> str:
 
 
 def _escape(text: str) -> str:
-    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+    shown = _LINE.sub(lambda line: printable(line[0]), text)  # a log is shown in a terminal
+    return shown.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 
 
 def _escape_property(text: str) -> str:
@@ -103,7 +106,7 @@ def _row(finding: Finding) -> str:
 
 
 def _cell(text: str) -> str:
-    parts = text.encode("utf-8", "replace").decode().split("`")
+    parts = printable(text).split("`")
     code = slice(1, None, 2) if len(parts) % 2 else slice(0, 0)
     plain = [part.replace("&", "&amp;").replace("<", "&lt;") for part in parts]
     plain[code] = parts[code]  # in code Markdown takes these characters as they are

@@ -14,7 +14,8 @@ from typing import Any
 import psutil
 import pytest
 
-from dlcheck.measure.children import Child, Failed, interpreter
+from dlcheck.measure.children import Child, Failed, interpreter, is_python
+from dlcheck.measure.workload import factory
 
 pytestmark = pytest.mark.slow
 
@@ -162,7 +163,7 @@ def test_the_interpreter_of_the_project(variable: str, tmp_path: Path, monkeypat
     for name in ("VIRTUAL_ENV", "CONDA_PREFIX"):
         monkeypatch.delenv(name, raising=False)
     root, active = tmp_path / "project", tmp_path / "active"
-    assert interpreter(None, str(root)) == sys.executable
+    assert interpreter(None, str(root)) is None
     for folder in (root / ".venv", active):
         (folder / "bin").mkdir(parents=True)
         (folder / "bin" / "python").touch()
@@ -184,6 +185,9 @@ def loader(): return DataLoader(DATA, batch_size=8, shuffle=True)
 def parts(): return {"dataset": DATA, "loader_kwargs": {"batch_size": 4}, "step": lambda batch: None}
 def wrong(): return 17
 def raises(): raise RuntimeError("no data")
+def hangs():
+    import time
+    time.sleep(600)
 """
 
 
@@ -213,3 +217,17 @@ def test_a_factory_that_is_none(name: str, said: str, tmp_path: Path) -> None:
     with pytest.raises(Failed, match=said) as failed:
         _ = Child(sys.executable, {"factory": name, "folder": str(tmp_path)}, random.Random(0)).ready
     assert failed.value.stage == "source"
+
+
+def test_a_factory_that_hangs_is_waited_for_as_long_as_it_was_said(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(FACTORY)
+    hosts = factory(sys.executable, "mine:hangs", str(tmp_path), random.Random(0), 0, start_s=1)
+    with pytest.raises(Failed, match="Timeout: not ready after 1 s") as failed:
+        hosts.hosts(["A"])
+    assert failed.value.stage == "start"
+
+
+def test_what_is_no_python(tmp_path: Path) -> None:
+    assert is_python(sys.executable)
+    assert not is_python(script(tmp_path, "exit 0"))
+    assert not is_python(str(tmp_path / "nothing"))

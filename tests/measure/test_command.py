@@ -354,7 +354,11 @@ def test_nothing_is_measured_under_pre_commit(console: Console) -> None:
     [
         (["--extract"], "--extract goes with --run"),
         (["--run", "python train.py", "--factory", "train:make"], "give one"),
-        (["--budget", "0"], "--budget"),
+        (["--budget", "0"], "'--budget': `0`: it takes a second at least, and a number of them"),
+        (["--total", "-1"], "'--total': `-1`: it takes a second at least, and a number of them"),
+        (["--total", "inf"], "'--total': `inf`: it takes a second at least, and a number of them"),
+        (["--budget", "nan"], "'--budget': `nan`: it takes a second at least, and a number of them"),
+        (["--budget", "x"], "'--budget': `x` is no number of seconds"),
         (["--audit", "maybe"], "--audit"),
         (["--factory", "train:make", "--audit", "deny"], "--audit goes with --run: a factory may"),
         (["--audit", "keep"], "--audit goes with --run"),
@@ -396,6 +400,24 @@ def test_an_interpreter_without_torch_is_told_in_one_line(console: Console, tmp_
     )
 
 
+def test_what_is_no_python_is_told_in_one_line(console: Console, tmp_path: Path) -> None:
+    none = tmp_path / "none"
+    none.write_text("#!/bin/sh\n")
+    none.chmod(0o755)
+    run = console("measure", ".", "--python", str(none))
+    assert run.returncode == 2
+    last = run.stderr.splitlines()[-1]
+    assert last == f"dlcheck: error: {none} is no Python: name that of your project with --python"
+
+
+def test_that_nothing_was_measured_is_said_whatever_the_report(console: Console) -> None:
+    words = ("measure", ".", "--run", "no-such-program", "--progress", "none", "--output-format", "concise")
+    lines = console(*words, "--select", "DLC401").stderr.splitlines()
+    (line,) = [one for one in lines if "measuring failed" in one]
+    assert line.startswith("dlcheck: warning: measuring failed for 1 finding: ")
+    assert "cannot run `no-such-program`" in line
+
+
 @pytest.mark.parametrize(
     ("command", "said"),
     [
@@ -421,7 +443,7 @@ def test_a_program_that_cannot_be_measured_is_told(command: str, said: str, cons
 @pytest.mark.parametrize(
     ("function", "said"),
     [
-        ("def broken():\n    raise LookupError\n", "not measured: LookupError (train.py:3{})"),
+        ("def broken():\n    raise LookupError\n", "measuring failed: LookupError (train.py:3{})"),
         ("def broken():\n    return 7\n", "must return a DataLoader or a dict with `dataset`, not int"),
     ],
 )

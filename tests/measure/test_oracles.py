@@ -52,6 +52,48 @@ def test_the_fault_is_found_and_its_absence_too(oracle: str, ask: Ask, monkeypat
     assert not sound["violated"], sound
 
 
+PICKY = """
+import threading
+
+class Locked(Dataset):
+    def __init__(self):
+        self.lock, self.make, self.size = threading.Lock(), lambda: 0, 4
+    def __len__(self): return self.size
+    def __getitem__(self, index): return torch.zeros(1)
+
+class Leaves(Locked):
+    def __getstate__(self): return {"size": self.size}
+
+def make():
+    DATASET
+    return DataLoader(torch.utils.data.Subset(data, [0, 1]), num_workers=2)
+"""
+
+
+@pytest.mark.parametrize(
+    ("dataset", "attribute", "violated", "said"),
+    [
+        ("data = Locked()", "lock", True, "`lock`: TypeError"),
+        ("data = Locked()", "make", True, "`make`: "),
+        ("data = Locked()", "size", False, "`size` can be pickled"),
+        ("data = Leaves()", "lock", False, "leaves `lock` out"),
+    ],
+)
+def test_one_attribute_is_not_found_at_fault_for_another(
+    dataset: str, attribute: str, violated: bool, said: str, ask: Ask
+) -> None:
+    about = {"owner": "Locked", "attribute": attribute}
+    found = ask(PICKY.replace("DATASET", dataset), "cannot-be-pickled", about)
+    assert found["violated"] is violated
+    assert said in found["said"]
+
+
+def test_an_attribute_that_is_gone_when_a_worker_starts_decides_nothing(ask: Ask) -> None:
+    code = PICKY.replace("DATASET", "data = Locked(); del data.lock")
+    found = ask(code, "cannot-be-pickled", {"owner": "Locked", "attribute": "lock"})
+    assert found == {"inapplicable": "when a worker starts, Locked has no `lock`"}
+
+
 def test_an_unsharded_stream_of_random_samples_is_found_by_their_number(ask: Ask) -> None:
     code = """
     class Noise(IterableDataset):
@@ -61,6 +103,18 @@ def test_an_unsharded_stream_of_random_samples_is_found_by_their_number(ask: Ask
     found = ask(code, "copies-per-sample")
     assert found["violated"]
     assert (found["counts"]["alone"], found["counts"]["with_workers"]) == (64, 128)
+
+
+def test_of_an_endless_stream_it_is_said_that_reading_was_cut_off(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dlcheck_worker.oracles.workers.STREAM", 20)
+    code = """
+    class Endless(IterableDataset):
+        def __iter__(self): return (torch.tensor([number]) for number in itertools.count())
+    def make(): return DataLoader(Endless(), batch_size=4, num_workers=2)
+    """
+    found = ask("import itertools\n" + textwrap.dedent(code), "copies-per-sample")
+    assert found["violated"]
+    assert found["said"] == "the first 20 samples without workers, the first 40 with 2: 20 come again"
 
 
 @pytest.mark.parametrize("chance", [0.1, 0.5])

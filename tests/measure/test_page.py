@@ -22,7 +22,7 @@ from samples import EVIL, counted, failed, growing, hostile, several, timed
 from strategies import values_of
 
 from dlcheck.measure import page, words
-from dlcheck.measure.record import Effect, Metric, Record
+from dlcheck.measure.record import Effect, Fact, Metric, Record
 from dlcheck.report.common import printable
 
 VOID = {"meta", "br", "hr", "img", "input", "link", "base"}
@@ -188,8 +188,30 @@ def test_verdicts_come_first_to_last() -> None:
     assert order[0] == "confirmed"
 
 
+def test_what_shaped_a_workload_has_words_and_units() -> None:
+    known: dict[str, Any] = {
+        "cpu_s": 2.855e-05,
+        "wait_s": 1.217e-07,
+        "variation": 5.201,
+        "sample_bytes": 3080,
+        "size": 4096,
+    }
+    known |= {"page_cache": {"files": 3, "resident": 0.5}}
+    made = replace(timed(), workload={name: Fact(value, "measured") for name, value in known.items()})
+    rows = parse([made]).rows
+    for row in (
+        ["CPU time of a sample", "28.6 µs (measured)"],
+        ["waiting in a sample (disk, network)", "122 ns (measured)"],
+        ["standard deviation of a sample's time", "520 % of its mean (measured)"],
+        ["size of a sample", "3.1 kB (measured)"],
+        ["samples", "4096 (measured)"],
+        ["files in the page cache", "50 % of 3 (measured)"],
+    ):
+        assert row in rows
+
+
 def test_end_to_end() -> None:
-    assert "All suggestions together" not in page.render([timed()])
+    assert "Suggestions together" not in page.render([timed()])
     whole = timed("ALL", "all", a=0.351, b=0.24)
     text = parse([timed()], end_to_end=whole).text
     assert words.change(whole).replace(" -> ", " →\u00a0") in text.split("Verdicts", 1)[0]

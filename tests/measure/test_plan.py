@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import os
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,22 @@ from dlcheck import engine, pages
 from dlcheck.config import Config
 from dlcheck.findings import Finding, Place
 from dlcheck.measure import reproducing
-from dlcheck.measure.plan import NEEDS_LOOP, NO_CUDA, PLANS, QUESTIONS, Plan, Subject, combined, missing, plan
-from dlcheck.measure.record import Fact
+from dlcheck.measure.plan import (
+    NEEDS_LOOP,
+    NO_CUDA,
+    PLANS,
+    QUESTIONS,
+    Plan,
+    Subject,
+    combined,
+    missing,
+    plan,
+    together,
+)
+from dlcheck.measure.record import Fact, Record
+from dlcheck.measure.recording import Context, Settings
+from dlcheck.measure.session import ANSWER_S, EMPTY, Session, Step
+from dlcheck.measure.workload import InChildren
 
 PLACE = Place("train.py", 3, 1, 3, 9)
 
@@ -179,6 +194,99 @@ def test_suggestions_about_one_loader_are_put_together() -> None:
     assert "rebuild" not in whole.suggested
     assert whole.suggested["loader"]["persistent_workers"] is True
     assert whole.finding.code == "ALL"
+
+
+def codes(plans: Sequence[Plan]) -> list[str]:
+    return [one.finding.code for one in plans]
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        (["DLC202", "DLC206"], ["DLC202", "DLC206"]),
+        (["DLC202", "DLC204"], ["DLC204"]),  # what workers are to be kept alive for is not there any more
+        (["DLC202", "DLC204", "DLC206"], ["DLC204", "DLC206"]),
+        (["DLC204", "DLC211"], ["DLC204"]),
+        (["DLC204", "DLC205"], ["DLC204"]),  # there is but one number of workers
+        (["DLC108", "DLC204"], ["DLC108", "DLC204"]),
+        (["DLC206", "DLC207"], ["DLC206"]),  # an epoch does not show it
+    ],
+)
+def test_suggestions_that_exclude_each_other_are_not_put_together(given: list[str], kept: list[str]) -> None:
+    plans = [planned(code, {"num_workers": 3}) for code in given]
+    assert codes(together(plans)) == kept
+
+
+@pytest.mark.parametrize("first", ["DLC204", "DLC206"])
+def test_without_workers_nothing_is_left_that_needs_them(first: str) -> None:
+    second = "DLC206" if first == "DLC204" else "DLC204"
+    whole = combined([planned(first, {"num_workers": 3}), planned(second, {"num_workers": 3})])
+    assert whole.written["loader"] == {"batch_size": 32, "num_workers": 3, "persistent_workers": False}
+    assert whole.suggested["loader"] == {"batch_size": 32, "num_workers": 0}
+    assert (whole.written.get("rebuild"), whole.suggested.get("rebuild")) == (True, None)
+
+
+def test_what_one_suggestion_leaves_as_it_is_does_not_undo_another() -> None:
+    whole = combined([planned("DLC204", {"num_workers": 3}), planned("DLC108", {"num_workers": 3})])
+    assert (whole.suggested["loader"]["num_workers"], whole.suggested["loader"]["pin_memory"]) == (0, False)
+
+
+def test_what_was_measured_together_is_counted_named_and_measured_again_by_its_rules(tmp_path: Path) -> None:
+    steps: list[Step] = []
+    session = Session(Settings(root=str(tmp_path)), steps.append)
+    session._all = session._done = 3
+    session.context = Context(session.settings, {}, {})
+
+    def run(plans: Sequence[Plan]) -> Iterator[Record]:
+        (one,) = plans
+        session.show(Step(one.finding, session._done + 1, session._all))
+        yield session.context.plain(one.finding, "confirmed", "", "synthetic", "epoch")
+
+    session._run = run  # type: ignore[method-assign]
+    session._measure_together([planned("DLC202"), planned("DLC206")])
+    assert [(one.number, one.of) for one in steps] == [(4, 4)]
+    assert session.together is not None
+    assert session.together.rule == "DLC202+DLC206"
+    assert "--select DLC202,DLC206" in session.together.rerun
+
+
+def test_python_is_what_was_named_also_where_that_is_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("VIRTUAL_ENV", raising=False)
+    monkeypatch.delenv("CONDA_PREFIX", raising=False)
+    monkeypatch.setenv("PATH", "/somewhere")
+
+    def path(**how: Any) -> str:
+        return Session(Settings(root=str(tmp_path), **how))._environment()["PATH"]
+
+    assert path() == "/somewhere"
+    assert path(python=sys.executable) == os.pathsep.join([os.path.dirname(sys.executable), "/somewhere"])
+    own = tmp_path / ".venv" / "bin" / "python"
+    own.parent.mkdir(parents=True)
+    own.touch()
+    monkeypatch.setattr(sys, "executable", str(own))
+    assert path() == os.pathsep.join([str(own.parent), "/somewhere"])
+
+
+def test_the_start_of_a_factory_is_limited_by_the_budget(tmp_path: Path) -> None:
+    session = Session(Settings(root=str(tmp_path), factory="mine:loader", budget_s=3))
+    own = session._own_workload(subject("DLC202").finding, seed=0)
+    assert isinstance(own, InChildren)
+    assert own.start_s == 3 + ANSWER_S
+
+
+def test_of_an_empty_dataset_nothing_is_timed(tmp_path: Path) -> None:
+    session = Session(Settings(root=str(tmp_path)))
+    session.context = Context(session.settings, {}, {})
+    found = session._planned(subject("DLC202").finding, {"size": 0, "options": {"num_workers": 2}})
+    assert isinstance(found, Record)
+    assert (found.verdict, found.reason) == ("not-measurable-here", EMPTY)
+
+
+def test_one_suggestion_that_is_left_is_not_measured_again(tmp_path: Path) -> None:
+    session = Session(Settings(root=str(tmp_path)))
+    session._run = pytest.fail  # type: ignore[assignment, method-assign]
+    session._measure_together([planned("DLC202"), planned("DLC204")])
+    assert session.together is None
 
 
 @pytest.mark.parametrize(

@@ -47,6 +47,14 @@ def rounds(**arms: float) -> list[dict[str, list[float]]]:
     return [{arm: [value * (1 + 0.001 * number)] for arm, value in arms.items()} for number in range(4)]
 
 
+def test_of_a_program_that_was_over_too_soon_only_that_is_said() -> None:
+    over = "the program came to its end before enough was measured"
+    found = recorded(planned("DLC201"), Outcome(failures={"A": Failed("program", "", over)}))
+    assert (found.verdict, found.reason) == ("error", over)
+    found = recorded(planned("DLC201"), Outcome(failures={"A": Failed("block", "KeyError", "'x'")}))
+    assert found.reason == "what is written could not be run: KeyError: 'x'"
+
+
 def test_a_prediction_stands_beside_each_figure() -> None:
     one = planned("DLC501")
     facts: Facts = [{"terms": {**TERMS, "compute": 1e-3 * number}, "missing": []} for number in (1, 2, 3)]

@@ -226,6 +226,8 @@ def test_a_program_that_takes_long_to_start_is_started_once() -> None:
     effect = found.effect_of(Comparison("A", "B", "ratio"))
     assert effect is not None
     assert (effect.units, effect.n_units) == ("blocks", 12)
+    (start,) = [one for one in guards(Group({}, {}), found, Comparison("A", "B", "ratio"), None) if one.name == "start"]
+    assert (start.status, "blocks of one process are counted" in start.detail) == ("warn", True)
 
 
 def test_other_batches_fail() -> None:

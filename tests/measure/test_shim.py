@@ -286,6 +286,45 @@ def test_program_becomes_a_worker_before_its_first_step(extracted: Callable[...,
     assert host.side_effects == {}
 
 
+DAEMON = """
+import os, time
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+class Slow(Dataset):
+    def __len__(self): return 8
+    def __getitem__(self, index):
+        time.sleep(0.3)
+        return torch.zeros(1)
+
+if os.fork():
+    time.sleep(SLEEP)
+    os._exit(0)
+os.setsid()
+loader = DataLoader(Slow(), batch_size=4)  # FLAGGED
+for _ in range(2):
+    for batch in loader: pass
+"""
+
+
+@torch_only
+@fork_only
+def test_what_is_at_its_loader_is_measured_in_the_background_too(tmp_path: Path) -> None:
+    file = tmp_path / "daemon.py"
+    file.write_text(DAEMON.replace("SLEEP", "1"))
+    host = program.extract([sys.executable, str(file)], {"site": site(file)}, cwd=tmp_path, env=environment())
+    try:
+        limit = time.monotonic() + 60
+        while not host.program.ended and time.monotonic() < limit:
+            time.sleep(0.1)
+        assert host.program.ended
+        # It takes longer than what is still on its way is waited for when a program has ended.
+        assert host.ask({"cmd": "block", "arm": "A", "config": {"block": "epoch", "loader": {}}})["n"] == 2
+    finally:
+        host.close()
+    assert alive([host._connection.pid]) == []
+
+
 @torch_only
 @pytest.mark.parametrize(
     ("words", "said"),

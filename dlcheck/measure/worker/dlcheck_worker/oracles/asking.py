@@ -136,6 +136,11 @@ def line_of(error: BaseException) -> str:
     return f"{type(error).__name__}: {lines[-1][:200] if lines else ''}"
 
 
+def versions(number: int) -> str:
+    """How often a sample that was drawn again and again came out otherwise."""
+    return "is always the same" if number == 1 else f"comes in {number} versions"
+
+
 GENERATORS = ("torch", "random", "numpy")
 
 

@@ -24,6 +24,7 @@ from .asking import (
     samples_of,
     seed,
     size_of,
+    versions,
 )
 
 DRAWS = 24  # of a random sample; with fewer different ones than ENOUGH, workers may agree by chance
@@ -36,7 +37,7 @@ def sample_never_varies(source: Any, config: dict[str, Any]) -> dict[str, Any]:
     """Whether a sample that should be drawn at random is always the same."""
     drawn = _drawings(source, RARE)
     distinct = len(set(drawn))
-    said = f"one sample, {len(drawn)} times: {distinct} different"
+    said = f"one sample, drawn {len(drawn)} times, {versions(distinct)}"
     return answer(distinct == 1, said, distinct=distinct, drawn=len(drawn))
 
 
@@ -44,8 +45,8 @@ def randomness_repeats(source: Any, config: dict[str, Any]) -> dict[str, Any]:
     """Whether workers draw the same as each other, or in each epoch, what one process would draw anew."""
     drawn = _drawings(source, DRAWS)
     if len(set(drawn)) < ENOUGH:
-        told = f"one sample, {len(drawn)} times: only {len(set(drawn))} different, which may agree by chance"
-        raise Inapplicable(told)
+        told = f"one sample, drawn {len(drawn)} times, {versions(len(set(drawn)))}"
+        raise Inapplicable(f"{told}: so few may agree by chance")
     epochs = []
     for _ in range(2):
         # dlcheck: ignore[DLC206] an epoch is one of new workers
@@ -104,8 +105,9 @@ def worker_seeds(source: Any, config: dict[str, Any]) -> dict[str, Any]:
         or [one[place] for one in epochs[0]] == [one[place] for one in epochs[1]]
     ]
     who = " and ".join(agree)
-    said = f"{who} repeat in each worker or epoch" if agree else "each worker and epoch draws its own numbers"
-    return answer(bool(agree), said, agree=agree)
+    if not agree:
+        return answer(False, "each worker and epoch draws its own numbers", agree=agree)
+    return answer(True, f"the numbers of {who} repeat in each worker or epoch", agree=agree)
 
 
 def workers_fail_to_start(source: Any, config: dict[str, Any]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from torch.utils.data import DataLoader, Subset
 
-from .asking import ITEMS, SAMPLES, Inapplicable, answer, digest, generators_kept, line_of, seed, size_of
+from .asking import ITEMS, SAMPLES, Inapplicable, answer, digest, generators_kept, line_of, seed, size_of, versions
 
 
 def sample_changes(source: Any, config: dict[str, Any]) -> dict[str, Any]:
@@ -21,7 +21,7 @@ def sample_changes(source: Any, config: dict[str, Any]) -> dict[str, Any]:
             seed(0)
             seen.append(digest(source.dataset[0]))
     distinct = len(set(seen))
-    said = f"one sample, three times with the same generators: {distinct} different"
+    said = f"one sample, drawn three times with the same generators, {versions(distinct)}"
     return answer(distinct > 1, said, distinct=distinct)
 
 

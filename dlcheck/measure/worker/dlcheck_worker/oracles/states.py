@@ -27,7 +27,7 @@ class Told:
     def __call__(self, samples: Any) -> tuple[int, str]:
         info = get_worker_info()
         assert info is not None
-        return info.id, held(_owner(info.dataset, self.inner, self.about), self.about)
+        return info.id, held(owner_of(info.dataset, self.inner, self.about), self.about)
 
 
 def held(owner: Any, about: dict[str, Any]) -> str:
@@ -35,7 +35,7 @@ def held(owner: Any, about: dict[str, Any]) -> str:
     return digest([getattr(owner, name, None) for name in about["attributes"]])
 
 
-def _owner(dataset: Any, collate: Any, about: dict[str, Any]) -> Any:
+def owner_of(dataset: Any, collate: Any, about: dict[str, Any]) -> Any:
     """The object that the finding names: the dataset, one inside it, or what collates."""
     candidates = [*_nested(dataset), collate]
     of_class = (one for one in candidates if about["owner"] in {cls.__name__ for cls in type(one).__mro__})
@@ -72,7 +72,7 @@ def stale_in_workers(source: Any, config: dict[str, Any]) -> dict[str, Any]:
     if not (options["num_workers"] and options["persistent_workers"]):
         raise Inapplicable(PERSISTENT)
     loader = _asked_workers(source, about)
-    owner = _owner(source.dataset, loader.collate_fn.inner, about)
+    owner = owner_of(source.dataset, loader.collate_fn.inner, about)
     before, kept = held(owner, about), dict(vars(owner))
     first = dict(itertools.islice(loader, loader.num_workers))
     try:
@@ -144,7 +144,7 @@ def state_lost(source: Any, config: dict[str, Any]) -> dict[str, Any]:
     if about.get("kind") != "count" and options["persistent_workers"]:
         raise Inapplicable("run like this the workers are persistent: they keep it")
     loader = _asked_workers(source, about)
-    owner = _owner(source.dataset, loader.collate_fn.inner, about)
+    owner = owner_of(source.dataset, loader.collate_fn.inner, about)
     before = held(owner, about)
     seen = list(_seen(loader))
     changed, kept = sum(state != before for state in seen), held(owner, about) != before

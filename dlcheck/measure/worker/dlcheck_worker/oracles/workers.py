@@ -14,6 +14,7 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from . import asking
 from .asking import SAMPLES, STREAM, Inapplicable, answer, digest, line_of, samples_of, size_of, with_workers
+from .states import owner_of
 
 MAPS = "/proc/self/maps"
 KEPT = 8  # batches
@@ -29,12 +30,14 @@ def copies_per_sample(source: Any, config: dict[str, Any]) -> dict[str, Any]:
     known = Counter(alone)
     again = sum(max(0, count - known[one]) for one, count in Counter(many).items() if one in known)
     counts = {"alone": len(alone), "with_workers": len(many), "again": again}
-    said = f"{len(alone)} samples without workers, {len(many)} with {loader.num_workers}"
     if len(alone) < STREAM:  # all of it: then numbers tell, also where samples are drawn at random
+        said = f"{len(alone)} samples without workers, {len(many)} with {loader.num_workers}"
         return answer(len(many) > 1.5 * len(alone), said, **counts)
+    # Both are cut off here, and the numbers tell nothing.
+    said = f"the first {len(alone)} samples without workers, the first {len(many)} with {loader.num_workers}"
     if not again and not set(alone) & set(many):
-        raise Inapplicable(f"{said}, none of them like another: a long stream of random samples tells nothing")
-    return answer(again > 0, f"{said}, {again} of them again", **counts)
+        raise Inapplicable(f"{said}: none like another, and a long stream of random samples tells nothing")
+    return answer(again > 0, f"{said}: {again} come again", **counts)
 
 
 def same_with_workers(source: Any, config: dict[str, Any]) -> dict[str, Any]:
@@ -61,13 +64,28 @@ def same_with_workers(source: Any, config: dict[str, Any]) -> dict[str, Any]:
 
 
 def cannot_be_pickled(source: Any, config: dict[str, Any]) -> dict[str, Any]:
-    """Whether what a worker is started with can be sent to another process."""
+    """Whether what a worker is started with can be sent to another process; of a dataset's attribute, for its sake."""
     loader = source.loader({"num_workers": 0})
+    if "attribute" in config:
+        return _attribute_cannot_be_pickled(loader, config)
     for name in ("dataset", "collate_fn", "worker_init_fn"):
         why = _why_not_pickled(getattr(loader, name))
         if why:
             return answer(True, f"{name}: {why}", part=name)
     return answer(False, "dataset, collate_fn and worker_init_fn can be pickled", part=None)
+
+
+def _attribute_cannot_be_pickled(loader: Any, about: dict[str, Any]) -> dict[str, Any]:
+    """The same of one attribute: that the dataset cannot be pickled may be another's doing."""
+    name, owner = about["attribute"], owner_of(loader.dataset, None, about)
+    if name not in vars(owner):
+        raise Inapplicable(f"when a worker starts, {about['owner']} has no `{name}`")
+    why = _why_not_pickled(vars(owner)[name])
+    if not why:
+        return answer(False, f"`{name}` can be pickled", part=None)
+    if not _why_not_pickled(owner):
+        return answer(False, f"{about['owner']} can be pickled, and leaves `{name}` out", part=None)
+    return answer(True, f"`{name}`: {why}", part=name)
 
 
 def _why_not_pickled(value: Any) -> str:
