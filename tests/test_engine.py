@@ -28,7 +28,7 @@ PAGES = pages.load()
 class FakeProject:
     """Knows the named files, and one that it reads by itself."""
 
-    def __init__(self, workspace: Any, named: Any, targets: Any, rule_options: Any = None) -> None:
+    def __init__(self, workspace: Any, named: Any, targets: Any, *_options: Any) -> None:
         self.workspace = workspace
         self.named = list(named)
         self.targets = targets
