@@ -20,7 +20,7 @@ from dlcheck.measure.record import Block, Effect, Guard, Kind, MemoryPoint, Nois
 from dlcheck.measure.statistics import BLOCKS, LEVEL, LOOK_LEVEL, LOOKS, Round, order
 
 SLOW_BLOCK_S = 1.5  # of blocks that take longer a round has fewer: rounds are what is counted
-FEW_BLOCKS = 2
+FEW_BLOCKS = 2  # one of memory, which hardly differs from block to block
 SLOW_S = 10.0  # a start that takes longer is made but once: then blocks are the units
 AGAIN = "A again"  # the arm that is A once more
 REPLAY = "replay"  # the arm of an ideal loader: a few real batches again and again
@@ -252,7 +252,8 @@ class Runner:
             if number == 0:
                 self._size(group, outcome, hosts)
                 if max(self._walls.values(), default=0.0) > SLOW_BLOCK_S:
-                    outcome.turns = min(group.blocks, FEW_BLOCKS)
+                    steady = all(one.kind == "memory" for one in group.comparisons.values())
+                    outcome.turns = min(group.blocks, 1 if steady else FEW_BLOCKS)
             alive = [arm for arm in arms if arm not in outcome.failures]
             if not alive:
                 outcome.rounds.append({})
