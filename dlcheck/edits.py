@@ -155,13 +155,13 @@ def in_turn(source: Source, facts: ModuleFacts, form: forms.Call | forms.Dict, s
         if isinstance(edit, Refused):
             return edit
         text = apply(part, [edit])
-    same = _common(old, text)
-    left = _common(old[same:][::-1], text[same:][::-1])
+    same = common(old, text)
+    left = common(old[same:][::-1], text[same:][::-1])
     return _edit(source, (start + same, end - left, text[same : len(text) - left]))
 
 
-def _common(one: str, other: str) -> int:
-    """How many characters two texts have in common at their beginnings."""
+def common(one: Sequence[str], other: Sequence[str]) -> int:
+    """How many characters of two texts, or lines of two lists, are the same at their beginnings."""
     pairs = zip(one, other, strict=False)
     return next((n for n, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))
 

@@ -49,7 +49,7 @@ class Change:
             return _diff(self.path, old.text, new.text)
         return "".join(
             _diff(f"{self.path}:cell {number}", before, after)
-            for number, (before, after) in enumerate(zip(_cells(old), _cells(new), strict=True), 1)
+            for number, (before, after) in enumerate(zip(old.cell_texts, new.cell_texts, strict=True), 1)
         )
 
     def write(self) -> str:
@@ -322,12 +322,6 @@ def _compiles(source: Source) -> bool:
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return False
     return True
-
-
-def _cells(source: Source) -> Iterator[str]:
-    starts = [source.starts[cell.first_line] for cell in source.cells]
-    for start, end in zip(starts, [*starts[1:], len(source.text)], strict=True):
-        yield source.text[start:end]
 
 
 def _diff(path: str, before: str, after: str) -> str:

@@ -82,6 +82,12 @@ class Source:
         at = bisect_right([cell.first_line for cell in self.cells], line - 1)
         return self.cells[at - 1] if at else None
 
+    @property
+    def cell_texts(self) -> list[str]:
+        """The part of ``text`` that each cell of a notebook is."""
+        starts = [self.starts[cell.first_line] for cell in self.cells]
+        return [self.text[start:end] for start, end in zip(starts, [*starts[1:], len(self.text)], strict=True)]
+
     def place(self, start: int, end: int, message: str = "") -> Place:
         """The place of a range of ``text``, in the coordinates that people see."""
         line, column = self.position(start)

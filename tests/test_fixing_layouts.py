@@ -47,7 +47,7 @@ import torch
 from torch.utils.data import DataLoader
 
 
-def main(dataset: torch.utils.data.Dataset, net, optimizer, workers, size, pinned, rest, options):
+def main(dataset: torch.utils.data.Dataset, net, optimizer, workers, size, pinned, options):
     loader = DataLoader({loader})  # built once
     for epoch in range(9):
         for x, y in loader:
@@ -69,7 +69,6 @@ def layouts(draw: st.DrawFn, args: list[str]) -> str:
 
 @st.composite
 def programs(draw: st.DrawFn) -> str:
-    places = draw(st.integers(0, 3))
     defaults = {"sampler": "None", "batch_sampler": "None"}
     positional = ["dataset", *(defaults.get(name) or draw(st.sampled_from(VALUES[name])) for name in LOADER_ORDER[1:8])]
     placed = draw(st.sampled_from([1, 1, 2, 3, 6, 8]))
@@ -77,7 +76,7 @@ def programs(draw: st.DrawFn) -> str:
     free = [name for name in VALUES if name not in LOADER_ORDER[:placed]]
     for name in draw(st.lists(st.sampled_from(free), unique=True, max_size=5)):
         args.append(f"{name}{draw(BLANK)}={draw(BLANK)}{draw(st.sampled_from(VALUES[name]))}")
-    if places == 0:
+    if draw(st.integers(0, 3)) == 0:
         args.append(draw(st.sampled_from(["**options", "**{'timeout': 5}", "**{'timeout': 5, **options}"])))
     moved = ["'cuda'"]
     if draw(st.booleans()):

@@ -9,7 +9,17 @@ from dlcheck.checks.class_edits import with_parents
 from dlcheck.facts import forms
 from dlcheck.model.flow import links_of
 from dlcheck.model.project import Project
-from dlcheck.model.scopes import Link, Module, Scope, descend, dotted, expressions, last_name, target_names
+from dlcheck.model.scopes import (
+    Link,
+    Module,
+    Scope,
+    descend,
+    dotted,
+    expressions,
+    flat_targets,
+    last_name,
+    target_names,
+)
 
 # Methods and functions whose results are things of their own, and that leave alone what they are given.
 _FRESH = frozenset(
@@ -158,17 +168,9 @@ class ReadOnly:
 def _is_bound(name: forms.Name, link: Link) -> bool:
     stmt = link.stmt
     if isinstance(stmt, forms.Assign):
-        targets = [item for target in stmt.targets for item in _flat(target)]
+        targets = [item for target in stmt.targets for item in flat_targets(target)]
         return any(target is name for target in targets)
-    return isinstance(stmt, forms.For) and any(target is name for target in _flat(stmt.target))
-
-
-def _flat(target: forms.Expr) -> Iterable[forms.Expr]:
-    if isinstance(target, forms.Sequence):
-        for item in target.items:
-            yield from _flat(item)
-    else:
-        yield target
+    return isinstance(stmt, forms.For) and any(target is name for target in flat_targets(stmt.target))
 
 
 def _is_changed(expr: forms.Expr, link: Link) -> bool:

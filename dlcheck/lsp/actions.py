@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
 
 from lsprotocol import types
 
@@ -12,7 +11,8 @@ from dlcheck.findings import Finding
 from dlcheck.fixing import Fixed, with_line_ends
 from dlcheck.lsp import texts
 from dlcheck.lsp.converting import Converter, workspace_edit
-from dlcheck.source import Source, split_lines
+from dlcheck.notebook import code_cells
+from dlcheck.source import split_lines
 
 FIX_ALL = f"{types.CodeActionKind.SourceFixAll.value}.dlcheck"
 SHOW_RULE = "dlcheck.showRule"
@@ -23,7 +23,7 @@ _UNREADABLE = "DLC001"
 def at(converter: Converter, uri: str, where: types.Range) -> Iterator[Finding]:
     """The findings of a text or cell that touch a range."""
     for finding in converter.checked.findings:
-        if converter.uri_of(finding.place) == uri and texts.contains(where, converter.range_of(finding.place)):
+        if converter.uri_of(finding.place) == uri and texts.overlap(where, converter.range_of(finding.place)):
             yield finding
 
 
@@ -90,7 +90,7 @@ def fix_all(converter: Converter, fixed: Fixed, versioned: bool) -> types.CodeAc
         by_uri[document.uri] = differences(old.text, new.text, converter)
     else:
         codes = [cell for cell in document.cells if cell.is_code]
-        for cell, before, after in zip(codes, _cells(old), _cells(new), strict=True):
+        for cell, before, after in zip(codes, code_cells(old.document), code_cells(new.document), strict=True):
             if before != after:
                 by_uri[cell.uri] = differences(before, after, converter)
     return types.CodeAction(
@@ -98,11 +98,6 @@ def fix_all(converter: Converter, fixed: Fixed, versioned: bool) -> types.CodeAc
         kind=FIX_ALL,
         edit=workspace_edit(by_uri, converter.documents, versioned),
     )
-
-
-def _cells(source: Source) -> list[str]:
-    starts = [source.starts[cell.first_line] for cell in source.cells] + [len(source.text)]
-    return [source.text[start:end] for start, end in pairwise(starts)]
 
 
 def differences(before: str, after: str, converter: Converter) -> list[types.TextEdit]:

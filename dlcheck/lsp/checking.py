@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dlcheck import config, engine, files
+from dlcheck.edits import common
 from dlcheck.findings import Finding, Place
 from dlcheck.fixing import Fixed, fix
 from dlcheck.lsp.documents import Document
@@ -93,8 +94,8 @@ def carried(findings: tuple[Finding, ...], old: Source, new: Source) -> list[Fin
     if old.cells or new.cells:
         return [_bare(finding) for finding in findings if _cell_text(old, finding) == _cell_text(new, finding)]
     before, after = split_lines(old.text), split_lines(new.text)
-    above = _same(before, after)
-    below = _same(before[above:][::-1], after[above:][::-1])
+    above = common(before, after)
+    below = common(before[above:][::-1], after[above:][::-1])
     kept = []
     for finding in findings:
         lines = (finding.place.line, finding.place.end_line, *finding.statement_lines)
@@ -117,14 +118,6 @@ def _moved(place: Place, by: int) -> Place:
     return replace(place, line=place.line + by, end_line=place.end_line + by)
 
 
-def _same(one: list[str], other: list[str]) -> int:
-    pairs = zip(one, other, strict=False)
-    return next((number for number, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))
-
-
 def _cell_text(source: Source, finding: Finding) -> str | None:
-    starts = [source.starts[cell.first_line] for cell in source.cells] + [len(source.text)]
     number = finding.place.cell
-    if number is None or number >= len(starts):
-        return None
-    return source.text[starts[number - 1] : starts[number]]
+    return source.cell_texts[number - 1] if number is not None and number <= len(source.cells) else None

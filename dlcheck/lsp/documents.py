@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from lsprotocol import types
@@ -69,9 +69,6 @@ class Documents:
         self.encoding: Encoding = "utf-16"
         self.by_uri: dict[str, Document] = {}
         self._notebooks: dict[str, str] = {}  # of a cell
-
-    def __iter__(self) -> Iterable[Document]:
-        return iter(self.by_uri.values())
 
     def find(self, uri: str) -> Document | None:
         """The document of an address, which may be that of a notebook's cell."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from typing import Literal
 
 from lsprotocol.types import Position, Range
@@ -22,8 +23,6 @@ def units(text: str, encoding: Encoding) -> int:
 
 def position(text: str, offset: int, encoding: Encoding, starts: list[int] | None = None) -> Position:
     """The position of a character offset."""
-    from bisect import bisect_right
-
     known = line_starts(text) if starts is None else starts
     line = bisect_right(known, offset) - 1
     return Position(line, units(text[known[line] : offset], encoding))
@@ -53,9 +52,9 @@ def span(text: str, start: int, end: int, encoding: Encoding, starts: list[int] 
     return Range(position(text, start, encoding, known), position(text, end, encoding, known))
 
 
-def contains(outer: Range, inner: Range) -> bool:
+def overlap(one: Range, other: Range) -> bool:
     """Whether two ranges have a point in common, be it at their ends."""
-    return _key(outer.start) <= _key(inner.end) and _key(inner.start) <= _key(outer.end)
+    return _key(one.start) <= _key(other.end) and _key(other.start) <= _key(one.end)
 
 
 def _key(at: Position) -> tuple[int, int]:

@@ -248,6 +248,15 @@ def _called(expr: Expr) -> Expr:
     return expr.func if isinstance(expr, forms.Call) else expr
 
 
+def flat_targets(target: Expr) -> Iterator[Expr]:
+    """What an assignment to ``target`` binds, one by one: ``a`` and ``b.c`` of ``(a, b.c)``."""
+    if isinstance(target, forms.Sequence):
+        for item in target.items:
+            yield from flat_targets(item)
+    else:
+        yield target
+
+
 def target_names(target: Expr | None) -> Iterator[str]:
     """The names, dotted ones included, that an assignment to ``target`` binds or changes."""
     if isinstance(target, forms.Sequence):

@@ -317,7 +317,8 @@ async def test_a_notebook_is_checked_cell_by_cell(editor: Editor) -> None:
     actions = await editor.actions(f"{uri}#3", found.range)
     edits = edits_of(actions["dlcheck: Add `non_blocking=True`"], f"{uri}#3")
     assert editor.applied(NOTEBOOK[3], edits) == NOTEBOOK[3].replace("cuda()", "cuda(non_blocking=True)")
-    assert "dlcheck: apply all safe fixes (1)" in actions
+    every = edits_of(actions["dlcheck: apply all safe fixes (1)"], f"{uri}#3")
+    assert editor.applied(NOTEBOOK[3], every) == editor.applied(NOTEBOOK[3], edits)
     named = types.VersionedTextDocumentIdentifier(version=2, uri=f"{uri}#2")
     text = types.NotebookDocumentCellContentChanges(named, [whole(NOTEBOOK[2].replace("pin_memory=True", ""))])
     change = types.NotebookDocumentChangeEvent(cells=types.NotebookDocumentCellChanges(text_content=[text]))

@@ -11,10 +11,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-
-from dlcheck.config import Config
-from dlcheck.engine import check
-from dlcheck.fixing import fix
+from mended import mended
 
 pytestmark = [
     pytest.mark.slow,
@@ -37,13 +34,8 @@ def run(text: str, patch: pytest.MonkeyPatch) -> Any:
 
 def fixed(code: str, place: Path, patch: pytest.MonkeyPatch, text: str) -> tuple[Any, Any]:
     """A program as it is written, and after its fixes, which must have left nothing to be found."""
-    (place / "train.py").write_text(IMPORTS + text, encoding="utf-8")
-    patch.chdir(place)
-    config = Config(isolated=True, overrides={"select": [code]})
-    done = fix(lambda after: check(["."], config, overlays=after), unsafe=True)
-    assert [change.path for change in done.changes] == ["train.py"]
-    assert not done.report.findings
-    return run(IMPORTS + text, patch), run(done.changes[0].after.decode(), patch)
+    after = mended([code], place, patch, IMPORTS + text)
+    return run(IMPORTS + text, patch), run(after, patch)
 
 
 def counted(module: Any, name: str, patch: pytest.MonkeyPatch) -> list[Any]:

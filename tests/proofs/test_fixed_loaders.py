@@ -7,10 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from dlcheck.config import Config
-from dlcheck.engine import check
-from dlcheck.fixing import fix
+from mended import mended
 
 pytestmark = [
     pytest.mark.slow,
@@ -22,13 +19,9 @@ IMPORTS = "import torch\nfrom torch.utils.data import DataLoader, RandomSampler,
 
 def run(code: str, place: Path, patch: pytest.MonkeyPatch, text: str) -> Any:
     """What ``main()`` of a program returns after its fixes, which must have changed it."""
-    (place / "train.py").write_text(IMPORTS + text, encoding="utf-8")
-    patch.chdir(place)
-    config = Config(isolated=True, overrides={"select": [code]})
-    done = fix(lambda after: check(["."], config, overlays=after), unsafe=True)
-    assert [change.path for change in done.changes] == ["train.py"]
+    after = mended([code], place, patch, IMPORTS + text)
     names: dict[str, Any] = {"__name__": "train"}
-    exec(compile(done.changes[0].after, "train.py", "exec"), names)
+    exec(compile(after, "train.py", "exec"), names)
     return names["main"]()
 
 

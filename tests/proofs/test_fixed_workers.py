@@ -8,10 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from dlcheck.config import Config
-from dlcheck.engine import check
-from dlcheck.fixing import fix
+from mended import mended
 
 pytestmark = [
     pytest.mark.slow,
@@ -29,13 +26,8 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset, default_collate
 
 def fixed(codes: list[str], place: Path, patch: pytest.MonkeyPatch, text: str, device: str = "cuda") -> dict[str, Any]:
     """The names of a program, run after its fixes, which must have changed it; ``device`` stands in for the GPU."""
-    (place / "train.py").write_text(IMPORTS + text, encoding="utf-8")
-    patch.chdir(place)
-    config = Config(isolated=True, overrides={"select": codes})
-    done = fix(lambda after: check(["."], config, overlays=after), unsafe=True)
-    assert [change.path for change in done.changes] == ["train.py"]
-    assert not done.report.findings
-    return run(done.changes[0].after.decode(), device)
+    after = mended(codes, place, patch, IMPORTS + text)
+    return run(after, device)
 
 
 def run(text: str, device: str = "cuda") -> dict[str, Any]:
@@ -158,8 +150,8 @@ def loader(data):
     data = torch.utils.data.TensorDataset(torch.arange(4.0), torch.arange(4))
     loader = names["loader"](data)
     assert loader.pin_memory
-    for mended, plain in zip(loader, torch.utils.data.DataLoader(data, batch_size=2), strict=True):
-        assert all(map(torch.equal, mended, plain))
+    for found, plain in zip(loader, torch.utils.data.DataLoader(data, batch_size=2), strict=True):
+        assert all(map(torch.equal, found, plain))
 
 
 def test_what_is_on_the_device_is_not_pinned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

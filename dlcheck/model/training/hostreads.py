@@ -13,7 +13,7 @@ from dlcheck.facts import forms
 from dlcheck.model import calling, library
 from dlcheck.model.flow import later_in_function
 from dlcheck.model.loops import calls_within
-from dlcheck.model.scopes import Link, Module, Scope, Site, descend, dotted, expressions, last_name
+from dlcheck.model.scopes import Link, Module, Scope, Site, descend, dotted, expressions, flat_targets, last_name
 from dlcheck.model.training.copying import Move, device_is_cuda, is_device_name, library_path, way_out
 from dlcheck.model.transfers import TENSOR_MAKERS
 from dlcheck.model.values import Batch, Const, External, Made, Pinned, Point, Value
@@ -165,7 +165,7 @@ def _bind(link: Link, names: _Names, *, whole: bool, move: Move | None = None) -
     if isinstance(stmt, (forms.Assign, forms.Declare)) and stmt.value is not None:
         targets = stmt.targets if isinstance(stmt, forms.Assign) else (stmt.target,)
         for target in targets:
-            for one in _flat(target):
+            for one in flat_targets(target):
                 if move is not None and dotted(one) == dotted(move.receiver) and isinstance(one, forms.Attr):
                     return  # model.part = model.part.to("cpu"): put away, not read
                 if isinstance(one, forms.Name):
@@ -175,14 +175,6 @@ def _bind(link: Link, names: _Names, *, whole: bool, move: Move | None = None) -
                     names.kept = names.kept or (link.scope.module, link.stmt.at)
     elif isinstance(stmt, forms.Return) and whole:
         names.returned = link
-
-
-def _flat(target: forms.Expr) -> Iterator[forms.Expr]:
-    if isinstance(target, forms.Sequence):
-        for item in target.items:
-            yield from _flat(item)
-    else:
-        yield target
 
 
 def _follow(project: Project, start: Link, names: _Names, depth: int) -> Outcome | None:
@@ -284,7 +276,7 @@ def _item_names(target: forms.Expr, source: forms.Expr, names: _Names) -> Iterat
             pairs = [(target.items[1], source)]
     for one, held in pairs:
         if names.holds(held):
-            yield from (inner.id for inner in _flat(one) if isinstance(inner, forms.Name))
+            yield from (inner.id for inner in flat_targets(one) if isinstance(inner, forms.Name))
 
 
 def _reads(project: Project, link: Link, expr: forms.Expr, names: _Names) -> bool:
@@ -330,7 +322,7 @@ def _pass_on(link: Link, names: _Names) -> None:
             _bind(link, names, whole=False)
         else:
             targets = stmt.targets if isinstance(stmt, forms.Assign) else (stmt.target,)
-            lost = {one.id for target in targets for one in _flat(target) if isinstance(one, forms.Name)}
+            lost = {one.id for target in targets for one in flat_targets(target) if isinstance(one, forms.Name)}
             names.names -= lost
     elif isinstance(stmt, forms.Return) and stmt.value is not None and _mentions(stmt.value, names):
         names.returned = link
