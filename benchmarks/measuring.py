@@ -17,7 +17,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +45,7 @@ class Case:
     kind: Kind = "ratio"
     sized: str = "epochs"
     blocks: int = BLOCKS
+    warm_ups: int = 1
     control: Mapping[str, Any] | None = None
     parallel: bool = False
 
@@ -79,7 +80,9 @@ def memory(name: str, method: str, written: Mapping[str, Any], suggested: Mappin
     def arm(dataset: Mapping[str, Any]) -> dict[str, Any]:
         return {"block": "memory", "dataset": dataset, "loader": options}
 
-    return Case(name, ("confirmed",), arm(written), arm(suggested), written, "memory", sized="", blocks=1)
+    warm_ups = int(method == "fork")
+    arms = arm(written), arm(suggested)
+    return Case(name, ("confirmed",), *arms, written, "memory", sized="", blocks=1, warm_ups=warm_ups)
 
 
 WORK = {"kind": "shaped", "shape": (3, 64, 64), "size": 256, "cpu_s": 0.002}
@@ -218,7 +221,7 @@ class Bench:
     def group(self, arms: Mapping[str, Mapping[str, Any]], case: Case) -> Group:
         hosts = workload.stand_in(self.python, case.dataset, self.dice, 0).hosts
         pairs = {"it": Comparison("A", "B", case.kind)}
-        return Group(arms, pairs, hosts, sized=case.sized, blocks=case.blocks)
+        return Group(arms, pairs, hosts, sized=case.sized, blocks=case.blocks, warm_ups=case.warm_ups)
 
     def noise(self, case: Case) -> tuple[Noise | None, float]:
         """The A/A of what is written, once for each type of block, and the seconds that it took."""
@@ -228,9 +231,7 @@ class Bench:
             group = self.group({"A": case.written, AGAIN: case.written}, case)
             pairs = {"it": Comparison("A", AGAIN, case.kind)}
             looks = LOOKS[:1]
-            outcome = Runner(self.dice.randrange(1 << 30), looks).run(
-                Group(group.arms, pairs, group.hosts, sized=case.sized, blocks=case.blocks), 1e6
-            )
+            outcome = Runner(self.dice.randrange(1 << 30), looks).run(replace(group, comparisons=pairs), 1e6)
             found = outcome.noise("A")
             if found is None:
                 return None, time.perf_counter() - start
@@ -254,15 +255,11 @@ class Bench:
 
     def against_itself(self, name: str, number: int) -> Run:
         config, dataset, blocks = AGAINST_ITSELF[name]
-        case = Case(name, (), config, config, dataset, sized="", blocks=blocks)
         kind: Kind = "memory" if name == "memory" else "ratio"
+        case = Case(name, (), config, config, dataset, kind, sized="", blocks=blocks)
         start = time.perf_counter()
-        group = self.group({"A": config, "B": config}, case)
-        pairs = {"it": Comparison("A", "B", kind)}
-        outcome = Runner(self.dice.randrange(1 << 30), LOOKS[:1]).run(
-            Group(group.arms, pairs, group.hosts, blocks=blocks), 1e6
-        )
-        found = outcome.effect_of(pairs["it"], LEVEL)
+        outcome = Runner(self.dice.randrange(1 << 30), LOOKS[:1]).run(self.group({"A": config, "B": config}, case), 1e6)
+        found = outcome.effect_of(Comparison("A", "B", kind), LEVEL)
         judged = verdict.judge(found, kind, None) if found is not None else "error"
         expected = ("refuted-no-effect", "inconclusive")
         seconds = time.perf_counter() - start
@@ -280,8 +277,8 @@ def _judged(
     if found is None or outcome.failures:
         return "error"
     judged = verdict.judge(found, case.kind, noise)
-    if noise is not None and not verdict.contains_one(noise):
-        return "inconclusive"
+    if noise is not None:
+        judged = verdict.capped(judged, [verdict.guard_of(noise)])
     if free is not None and free < machine.FREE_ENOUGH * 2:
         return "inconclusive"
     if control is not None and judged == "confirmed" and verdict.explained_by(control, found) > 0.5:

@@ -14,7 +14,7 @@ from cells import MIB, Cell, Pair
 from dlcheck.measure import stepmodel
 from dlcheck.measure.record import Arm, Block, Effect, Fact, Guard, Location, Metric, Noise, Record, Verdict
 from dlcheck.measure.statistics import LEVEL, Round
-from dlcheck.measure.verdict import capped, contains_one, effect, judge, noise_of, reason
+from dlcheck.measure.verdict import capped, effect, guard_of, judge, noise_of, reason
 
 ROUNDS = 4  # fewer decide nothing
 Status = Literal["pass", "fail", "not-measurable-here", "not-measured"]
@@ -136,8 +136,7 @@ def guards(seen: Seen, cell: Cell, pair: Pair, noise: Noise | None) -> list[Guar
         detail = f"{', '.join(below)} below {limit:.3g} s" if below else f"none below {limit:.3g} s"
         found.append(Guard("physical limit", "fail" if below else "pass", detail))
     if noise is not None:
-        aa = f"{noise.ratio:.3f} [{noise.ci[0]:.3f}, {noise.ci[1]:.3f}]"
-        found.append(Guard("A/A", "pass" if contains_one(noise) else "fail", aa))
+        found.append(guard_of(noise))
     settled = all(facts["clocks_settled"] for facts in seen.facts.get(cell.name, {}).values())
     found.append(Guard("clocks settled", "pass" if settled else "warn", "" if settled else "not within the time"))
     return found + _of_states(seen, cell)

@@ -59,6 +59,7 @@ class Template:
     dataset: Mapping[str, Any] = field(default_factory=lambda: {"kind": "shaped", "shape": SHAPE})
     sized: str = ""
     blocks: int | None = None
+    warm_ups: int = 1
     parallel: bool = False
     cost_decides: bool = False
     extract: bool = True
@@ -317,6 +318,8 @@ def _memory(subject: Subject, method: str, written: Mapping[str, Any], suggested
         {"loader": options, "dataset": suggested},
         dataset=written,
         blocks=1,
+        # Spawned workers are new in any case, and it is their start that takes long; a first fork readies the parent.
+        warm_ups=int(method == "fork"),
         extract=False,
     )
 

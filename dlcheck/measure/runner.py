@@ -65,7 +65,8 @@ class Group:
 
     ``comparisons`` by name; ``sized`` is what may grow until a block is long enough: ``epochs`` or
     ``batches``, or nothing.  ``hosts`` starts what runs the arms: anew for each round, unless starting it
-    takes long and they are in ``one_process``.  ``feed`` is there instead where the program's own loop is timed.
+    takes long and they are in ``one_process``.  ``warm_ups`` is how many blocks of each arm a round
+    begins with that do not count.  ``feed`` is there instead where the program's own loop is timed.
     """
 
     arms: Mapping[str, Config]
@@ -74,6 +75,7 @@ class Group:
     feed: Feed | None = None
     sized: str = ""
     blocks: int = BLOCKS
+    warm_ups: int = 1
     one_process: bool = False
 
     @property
@@ -149,7 +151,7 @@ class Runner:
 
         ``noise`` is that of an earlier A/A of the same kind of block, where this group has none of its own.
         """
-        outcome = Outcome(configs=dict(group.arms))
+        outcome = Outcome(configs=dict(group.arms), warm_ups=group.warm_ups)
         self._walls.clear()
         start = self.clock()
         self._deadline = start + budget_s
@@ -370,7 +372,5 @@ def _first_stands_out(rounds: Sequence[Sequence[float]]) -> bool:
 
 def _aa(noise: Noise | None) -> Guard:
     if noise is None:
-        return Guard("a-against-a", "skipped", "not measured")
-    low, high = noise.ci
-    detail = f"what is written, against itself: {noise.ratio:.3f} [{low:.3f}, {high:.3f}]"
-    return Guard("a-against-a", "pass" if verdict.contains_one(noise) else "fail", detail)
+        return Guard(verdict.AGAINST_ITSELF, "skipped", "not measured")
+    return verdict.guard_of(noise)

@@ -463,7 +463,8 @@ def _group(plans: Sequence[Plan], how: Mapping[str, Any], *, with_noise: bool) -
     if "feed" in how and not first.template.gauge:
         arms[REPLAY] = {}
     blocks = first.template.blocks or BLOCKS
-    return Group(arms, comparisons, sized=first.template.sized, blocks=blocks, **how)
+    template = first.template
+    return Group(arms, comparisons, sized=template.sized, blocks=blocks, warm_ups=template.warm_ups, **how)
 
 
 def _by_site(findings: Iterable[Finding]) -> list[list[Finding]]:

@@ -10,6 +10,7 @@ from dlcheck.measure.record import Effect, Guard, Kind, Noise, Verdict
 from dlcheck.measure.statistics import INFLATION, LEVEL, LOOK_LEVEL, LOOKS, Round, interval
 
 EQUIVALENCE = 0.05  # less than this nobody changes a line for; noise never widens it
+AGAINST_ITSELF = "a-against-a"  # the guard's name
 MEMORY_FLOOR = 16 << 20  # bytes: what the allocator and the interpreter do by themselves
 
 
@@ -75,9 +76,11 @@ def judge(found: Effect, kind: Kind, noise: Noise | None) -> Verdict:
         return "confirmed"
     if low > 1 + limit and -most > floor:
         return "refuted-harmful"
-    if low > 1 / (1 + EQUIVALENCE) and high < 1 + EQUIVALENCE:
-        return "refuted-no-effect"
-    return "inconclusive"
+    return "refuted-no-effect" if _no_effect(low, high) else "inconclusive"
+
+
+def _no_effect(low: float, high: float) -> bool:
+    return low > 1 / (1 + EQUIVALENCE) and high < 1 + EQUIVALENCE
 
 
 def _floor(kind: Kind) -> float:
@@ -90,9 +93,11 @@ def is_final(verdict: Verdict, rounds: int, looks: Sequence[int] = LOOKS) -> boo
 
 
 def capped(verdict: Verdict, guards: Sequence[Guard]) -> Verdict:
-    """No guard that failed leaves room for a verdict about speed."""
+    """No guard that failed leaves room for a verdict about speed; nor a differing A/A for "no effect"."""
     decided = verdict in ("confirmed", "refuted-no-effect", "refuted-harmful")
-    return "inconclusive" if decided and any(guard.status == "fail" for guard in guards) else verdict
+    failed = any(guard.status == "fail" for guard in guards)
+    biased = any(guard.name == AGAINST_ITSELF and guard.status == "warn" for guard in guards)
+    return "inconclusive" if decided and (failed or biased and verdict == "refuted-no-effect") else verdict
 
 
 def noise_of(found: Effect) -> Noise:
@@ -103,6 +108,19 @@ def noise_of(found: Effect) -> Noise:
 
 def contains_one(noise: Noise) -> bool:
     return noise.ci[0] <= 1 <= noise.ci[1]
+
+
+def guard_of(noise: Noise) -> Guard:
+    """Whether what is written differs from itself: then the order of the arms, or the machine, is what is measured.
+
+    Memory is so steady that half a per cent shows.  A difference that is certainly below 5 % is told, and no more:
+    nothing is confirmed, or called harmful, that is not beyond 5 %.
+    """
+    low, high = noise.ci
+    detail = f"what is written, against itself: {noise.ratio:.3f} [{low:.3f}, {high:.3f}]"
+    if contains_one(noise):
+        return Guard(AGAINST_ITSELF, "pass", detail)
+    return Guard(AGAINST_ITSELF, "warn" if _no_effect(low, high) else "fail", detail)
 
 
 def explained_by(control: Effect, whole: Effect) -> float:

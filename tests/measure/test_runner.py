@@ -113,6 +113,13 @@ def test_the_warm_up_is_kept_but_not_counted() -> None:
     assert [block.t for block in found.blocks if block.position < 0][:2] == [1.4, 1.4]
 
 
+def test_a_group_may_do_without_warm_ups() -> None:
+    machine = Machine(steady(1.0, 0.5))
+    found = machine.run(warm_ups=0, blocks=1)
+    assert [len(host.asked) for host in machine.hosts] == [1] * 8
+    assert all(block.position >= 0 for block in found.blocks)
+
+
 def test_of_slow_blocks_a_round_has_fewer() -> None:
     found = Machine(steady(3.0, 2.0)).run()
     assert [len(each["A"]) for each in found.rounds] == [2] * 4

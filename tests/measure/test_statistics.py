@@ -212,6 +212,22 @@ def test_a_guard_that_fails_leaves_no_verdict(plain: Verdict) -> None:
     assert verdict.capped("error", [bad]) == "error"
 
 
+@pytest.mark.parametrize(
+    ("low", "high", "status", "no_effect"),
+    [
+        (0.98, 1.03, "pass", "refuted-no-effect"),
+        (0.984, 0.996, "warn", "inconclusive"),  # certainly less than 5 %: nothing beyond 5 % is doubtful for that
+        (1.02, 1.06, "fail", "inconclusive"),
+    ],
+)
+def test_what_differs_from_itself(low: float, high: float, status: str, no_effect: Verdict) -> None:
+    noise = Noise((low + high) / 2, (low, high), (high - low) / 2)
+    guard = verdict.guard_of(noise)
+    assert guard.status == status
+    assert verdict.capped("refuted-no-effect", [guard]) == no_effect
+    assert verdict.capped("confirmed", [guard]) == ("inconclusive" if status == "fail" else "confirmed")
+
+
 def test_blocks_of_one_process_count_for_less() -> None:
     known = rounds(QUIET, 0.9, 4, random.Random(5))
     plain, blocks = verdict.effect(known, 1, LEVEL), verdict.effect_of_blocks(known)
