@@ -197,7 +197,8 @@ class _Run:
     def _workspace(self, root: str) -> Workspace:
         if root not in self.workspaces:
             reader = files.read if self.warm is None else self.warm.read
-            self.workspaces[root] = Workspace(root, self.finder, self.overlays, reader)
+            skims = None if self.warm is None else self.warm.skims
+            self.workspaces[root] = Workspace(root, self.finder, self.overlays, reader, skims)
         return self.workspaces[root]
 
     # One file

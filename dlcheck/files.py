@@ -14,6 +14,7 @@ from dlcheck.source import Source
 
 if TYPE_CHECKING:
     from dlcheck.gitignore import Patterns
+    from dlcheck.skim import Skim
 
 SUFFIXES = (".py", ".pyw", ".ipynb")
 
@@ -379,6 +380,7 @@ class Workspace:
         finder: Finder,
         overlays: Mapping[str, tuple[str, bytes]] | None = None,
         reader: Callable[[str], bytes] = read,
+        skims: dict[str, tuple[bytes, Skim]] | None = None,
     ) -> None:
         self.root = root
         self._read = reader
@@ -388,6 +390,8 @@ class Workspace:
         self._kept = 0
         self._sources: dict[str, Source | None] = {}
         self._exists: dict[str, bool] = {}
+        self._skims = {} if skims is None else skims
+        self._words: frozenset[bytes] | None = None
         self._files: tuple[str, ...] | None = None
 
     def files(self) -> Sequence[str]:
@@ -451,6 +455,25 @@ class Workspace:
             if data is not None and any(word in data for word in words):
                 found.append(file)
         return found
+
+    def skim(self, file: str) -> Skim | None:
+        """What a file says before it is parsed; None where it cannot be read."""
+        from dlcheck.skim import skim  # most runs ask nothing of the rest of the project
+
+        data = self.read(file)
+        if data is None:
+            return None
+        known = self._skims.get(file)
+        if known is None or known[0] is not data:
+            known = self._skims[file] = (data, skim(data))
+        return known[1]
+
+    def gives_meaning(self, word: str) -> bool:
+        """Whether any file of the project may define, assign or rename something that is called so."""
+        if self._words is None:
+            skims = (self.skim(file) for file in self.files())
+            self._words = frozenset[bytes]().union(*(one.given for one in skims if one is not None))
+        return word.encode(errors="surrogatepass") in self._words or not word.isascii()
 
     def exists(self, file: str) -> bool:
         """Whether there is such a file."""

@@ -11,6 +11,7 @@ from dlcheck import files
 if TYPE_CHECKING:
     from dlcheck.facts import Unreadable
     from dlcheck.facts.forms import ModuleFacts
+    from dlcheck.skim import Skim
     from dlcheck.source import Source
 
 _Stamp = tuple[int, int, int]
@@ -29,6 +30,7 @@ class Warm:
     def __init__(self, stop: Callable[[], bool] = lambda: False) -> None:
         self.stop = stop
         self.listed: dict[str, tuple[files.Named, ...]] = {}
+        self.skims: dict[str, tuple[bytes, Skim]] = {}
         self._bytes: dict[str, tuple[_Stamp, bytes]] = {}
         self._facts: dict[str, tuple[str, ModuleFacts | Unreadable]] = {}
 

@@ -550,11 +550,18 @@ class Project:
         if scope.name == "forward":
             return  # models are called as objects
         name = (scope.owner.name if scope.owner is not None else scope.name).encode()
-        unread = [file for file in self.mentioning(stem) if file not in self.modules]
-        found = [(file, data) for file in unread if (data := self.workspace.read(file)) is not None and name in data]
-        found.sort(key=lambda item: b"oader" not in item[1])
-        for file, _ in found[:MAX_CALLING_FILES]:
+        found = [file for file in self.mentioning(stem) if file not in self.modules]
+        found = [file for file in found if self._may_call(file, stem.encode(errors="surrogatepass"), name)]
+        found.sort(key=lambda file: b"oader" not in (self.workspace.read(file) or b""))
+        for file in found[:MAX_CALLING_FILES]:
             self.module_at(file)
+
+    def _may_call(self, file: str, stem: bytes, name: bytes) -> bool:
+        """Whether a file names what a module defines, and can get at it: many have their own ``main``."""
+        data, skim = self.workspace.read(file), self.workspace.skim(file)
+        if data is None or skim is None or name not in data:
+            return False
+        return skim.may_import(stem, name) or stem + b"." + name in data
 
     def mentioning(self, word: str) -> list[str]:
         """The files of the project in which a word stands."""
