@@ -281,11 +281,13 @@ class _Run:
     def _run(self, root: str, members: Iterable[_File], codes: Collection[str]) -> list[Finding]:
         from dlcheck.checks import run
         from dlcheck.model import Project
+        from dlcheck.model.scopes import Module
 
         named = [(file.source, file.facts) for file in members if file.source is not None and file.facts is not None]
         targets = self.config.for_folder(root).targets(root)
         tick = self.warm.tick if self.warm is not None else None
-        project = Project(self._workspace(root), named, targets, self.options[root], self._facts, tick)
+        link = Module if self.warm is None else self.warm.link
+        project = Project(self._workspace(root), named, targets, self.options[root], self._facts, tick, link)
         return run(project, codes, self._extra_failed, self._describe)
 
     @cached_property

@@ -11,6 +11,8 @@ from dlcheck import files
 if TYPE_CHECKING:
     from dlcheck.facts import Unreadable
     from dlcheck.facts.forms import ModuleFacts
+    from dlcheck.facts.pieces import Pieces
+    from dlcheck.model.scopes import Module
     from dlcheck.skim import Skim
     from dlcheck.source import Source
 
@@ -33,6 +35,9 @@ class Warm:
         self.skims: dict[str, tuple[bytes, Skim]] = {}
         self._bytes: dict[str, tuple[_Stamp, bytes]] = {}
         self._facts: dict[str, tuple[str, ModuleFacts | Unreadable]] = {}
+        self._pieces: dict[str, Pieces] = {}
+        self._modules: dict[tuple[str, bool], Module] = {}
+        self.typed: set[str] = set()  # files that are open: they will change again
 
     def tick(self) -> None:
         """Raise Interrupted where the run is not wanted any more."""
@@ -52,18 +57,44 @@ class Warm:
             known = self._bytes[file] = (stamp, files.read(file))
         return known[1]
 
+    def closed(self, file: str) -> None:
+        """A file is not being typed into any more."""
+        self.typed.discard(file)
+        self._pieces.pop(file, None)
+
     def extract(self, source: Source) -> ModuleFacts:
         """The facts of a text; raises Unreadable as ``facts.extract`` does."""
-        from dlcheck.facts import Unreadable, extract
+        from dlcheck.facts import Unreadable
 
         known = self._facts.get(source.file)
         if known is None or known[0] != source.text:
             self.tick()
             try:
-                facts: ModuleFacts | Unreadable = extract(source)
+                facts: ModuleFacts | Unreadable = self._extract(source)
             except Unreadable as error:
                 facts = error
             known = self._facts[source.file] = (source.text, facts)
         if isinstance(known[1], Unreadable):
             raise known[1].with_traceback(None)
         return known[1]
+
+    def link(self, name: str, source: Source, facts: ModuleFacts, named: bool, is_package: bool) -> Module:
+        """The module of facts: the same as in the run before where all of it is the same."""
+        from dlcheck.model.scopes import Module
+
+        key = (source.file, named)
+        known = self._modules.get(key)
+        if known is None or known.facts is not facts or (known.name, known.source) != (name, source):
+            known = self._modules[key] = Module(name, source, facts, named, is_package)
+        return known
+
+    def _extract(self, source: Source) -> ModuleFacts:
+        from dlcheck.facts import extract
+        from dlcheck.facts.pieces import Pieces
+
+        if source.file not in self.typed:
+            return extract(source)
+        last = self._pieces.get(source.file)
+        pieces = last.after(source.text) if last is not None else None
+        pieces = self._pieces[source.file] = pieces or Pieces.of(source.text)
+        return pieces.facts

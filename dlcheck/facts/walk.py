@@ -7,9 +7,11 @@ from one codegen pass that notes where the wanted nodes begin and end.
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterable, Sequence
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import accumulate
-from typing import Any
+from typing import Any, NamedTuple
 
 import libcst as cst
 from libcst._nodes.internal import CodegenState
@@ -20,15 +22,65 @@ from dlcheck.facts.forms import Block, Expr, ModuleFacts, Stmt
 
 def walk(text: str) -> ModuleFacts:
     """The facts of a module's text; raises Unreadable where libcst cannot parse it."""
-    import sys
+    with _parsed(text) as module:
+        walker = _Walker()
+        body = walker.block(module.body)
+        return ModuleFacts(body, _spans(module, walker, text))
 
+
+class Piece(NamedTuple):
+    """A line of a module, or of a class of it: a statement, or several with semicolons between them.
+
+    Its nodes have numbers from ``low`` to ``high``, with room for more; ``first`` begins it.  ``statements`` is how
+    many it gives; ``inside``: of a class; ``opens``: it is the head of a class whose lines follow.
+    """
+
+    first: int
+    low: int
+    high: int
+    statements: int
+    inside: bool
+    opens: bool
+
+
+def walk_in_pieces(text: str, base: int | None = None) -> tuple[ModuleFacts, list[Piece]]:
+    """The same facts, with free numbers after each piece.
+
+    Those of a part of a text are numbered from ``base``, one after the other; so are their spans.
+    """
+    with _parsed(text) as module:
+        walker = _Walker(base or 0, spacious=base is None)
+        body = walker.lines(module.body)
+        return ModuleFacts(body, _spans(module, walker, text)), walker.pieces
+
+
+def walk_in_class(text: str, base: int) -> tuple[ModuleFacts, list[Piece], int] | None:
+    """The same of lines of a class, and where the class would end; None where they are anything else."""
+    head = "class _:\n"
+    with _parsed(head + text) as module:
+        (only, *others) = module.body
+        if others or not isinstance(only, cst.ClassDef) or not isinstance(only.body, cst.IndentedBlock):
+            return None
+        walker = _Walker(base)
+        body = walker.lines(only.body.body, inside=True)
+        walker.number(only)
+        *spans, _, end = shifted(_spans(module, walker, head + text), -len(head))
+        return ModuleFacts(body, tuple(spans)), walker.pieces, end
+
+
+def shifted(spans: Iterable[int], by: int) -> Iterator[int]:
+    """Spans further on in a text; that of a node without a place, which ends at 0, stays."""
+    each = iter(spans)
+    for start, end in zip(each, each, strict=True):
+        yield from (start + by, end + by) if end else (start, end)
+
+
+@contextmanager
+def _parsed(text: str) -> Iterator[cst.Module]:
     limit = sys.getrecursionlimit()
     sys.setrecursionlimit(max(limit, 4000))  # long chains of elif recurse in libcst's codegen
     try:
-        module = cst.parse_module(text)
-        walker = _Walker()
-        body = walker.block(module.body)
-        return ModuleFacts(body, _spans(module, walker.nodes, text))
+        yield cst.parse_module(text)
     except cst.ParserSyntaxError as error:
         raise Unreadable(error.raw_line, error.raw_column + 1, error.message) from None
     except (RecursionError, cst.CSTValidationError, UnicodeError, ValueError) as error:
@@ -75,14 +127,16 @@ class _Nothing:
 _NOTHING = _Nothing()
 
 
-def _spans(module: cst.Module, nodes: list[cst.CSTNode | tuple[int, int]], text: str) -> tuple[int, ...]:
-    """Start and end offset of each node, one after the other.
+def _spans(module: cst.Module, walker: _Walker, text: str) -> tuple[int, ...]:
+    """Start and end offset of each of the walker's nodes, one after the other.
 
     A node given as a pair of other nodes' numbers reaches from the start of the first to the end
     of the second (nodes for which libcst records no position of their own).
     """
+    nodes, base = walker.nodes, walker.base
     state = _Marks(default_indent=module.default_indent, default_newline=module.default_newline)
-    state.wanted = {id(node): index for index, node in enumerate(nodes) if node.__class__ is not tuple}
+    wanted = ((index, node) for index, node in enumerate(nodes) if node.__class__ is not tuple and node is not None)
+    state.wanted = {id(node): index for index, node in wanted}
     marks = state.marks = [-1] * (2 * len(nodes))
     module._codegen(state)
     offsets = [0, *accumulate(map(len, state.tokens))]
@@ -94,8 +148,8 @@ def _spans(module: cst.Module, nodes: list[cst.CSTNode | tuple[int, int]], text:
     for index, pair in enumerate(nodes):
         if pair.__class__ is tuple:
             first, last = pair
-            spans[2 * index] = spans[2 * first]
-            spans[2 * index + 1] = spans[2 * last + 1]
+            spans[2 * index] = spans[2 * (first - base)]
+            spans[2 * index + 1] = spans[2 * (last - base) + 1]
     return tuple(spans)
 
 
@@ -138,25 +192,59 @@ _CONSTANT_NAMES: dict[str, object] = {"None": None, "True": True, "False": False
 class _Walker:
     """Turns nodes into forms and numbers them; ``nodes`` holds each numbered node."""
 
-    def __init__(self) -> None:
+    def __init__(self, base: int = 0, spacious: bool = False) -> None:
+        self.base = base
+        self.spacious = spacious
         self.nodes: list[Any] = []
+        self.pieces: list[Piece] = []
         self._yields = False
 
     def number(self, node: object) -> int:
         self.nodes.append(node)
-        return len(self.nodes) - 1
+        return self.base + len(self.nodes) - 1
 
     # -- statements
+
+    def lines(self, body: Iterable[Any], inside: bool = False) -> Block:
+        """A block as ``block`` gives it, of which each line is a piece."""
+        out: list[Stmt] = []
+        for line in body:
+            low, count = self.base + len(self.nodes), len(out)
+            first = self._beginning(line)
+            opens = not inside and isinstance(line, cst.ClassDef) and isinstance(line.body, cst.IndentedBlock)
+            if opens:
+                self.pieces.append(Piece(first, low, low, 1, False, True))
+                out.append(self._class(line, in_lines=True))
+            else:
+                self._line(line, out)
+                high = self._room(low)
+                self.pieces.append(Piece(first, low, high, len(out) - count, inside, False))
+        return tuple(out)
+
+    def _beginning(self, line: Any) -> int:
+        """The number of the node that a line begins with: its own comes next where it has one."""
+        if getattr(line, "decorators", ()):
+            return self.number(line.decorators[0])
+        return self.base + len(self.nodes) if line.__class__ in _COMPOUND else self.number(line)
+
+    def _room(self, low: int) -> int:
+        """Leave numbers free, so that a piece can grow and those after it keep theirs."""
+        used = self.base + len(self.nodes) - low
+        self.nodes += [None] * (used // 2 + 40 if self.spacious else 0)
+        return self.base + len(self.nodes)
 
     def block(self, body: Iterable[Any]) -> Block:
         out: list[Stmt] = []
         for line in body:
-            if isinstance(line, cst.SimpleStatementLine):
-                for small in line.body:
-                    self._small(small, out)
-            else:
-                self._compound(line, out)
+            self._line(line, out)
         return tuple(out)
+
+    def _line(self, line: Any, out: list[Stmt]) -> None:
+        if isinstance(line, cst.SimpleStatementLine):
+            for small in line.body:
+                self._small(small, out)
+        else:
+            self._compound(line, out)
 
     def _suite(self, suite: Any) -> Block:
         if isinstance(suite, cst.IndentedBlock):
@@ -249,12 +337,18 @@ class _Walker:
         is_async = node.asynchronous is not None
         return forms.Function(node.name.value, params, body, decorators, is_async, is_generator, at, head, name_at)
 
-    def _class(self, node: cst.ClassDef) -> Stmt:
+    def _class(self, node: cst.ClassDef, in_lines: bool = False) -> Stmt:
         at, name_at = self.number(node), self.number(node.name)
         decorators = tuple(self.expr(decorator.decorator) for decorator in node.decorators)
         bases = self._args((*node.bases, *node.keywords))
         head = self._head(at, bases[-1].at if bases else name_at)
-        return forms.Class(node.name.value, bases, self._suite(node.body), decorators, at, head, name_at)
+        body = self._class_lines(node.body.body) if in_lines else self._suite(node.body)
+        return forms.Class(node.name.value, bases, body, decorators, at, head, name_at)
+
+    def _class_lines(self, body: Iterable[Any]) -> Block:
+        head = self.pieces[-1]
+        self.pieces[-1] = head._replace(high=self._room(head.low))
+        return self.lines(body, inside=True)
 
     def _params(self, node: cst.Parameters) -> tuple[forms.Param, ...]:
         out: list[forms.Param] = []

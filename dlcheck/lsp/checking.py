@@ -43,6 +43,7 @@ class Checker:
     def check(self, document: Document, overlays: Mapping[str, bytes], stop: Callable[[], bool]) -> Checked:
         """What there is to say of a document; raises Interrupted when ``stop`` says that nobody wants to know."""
         self.warm.stop = stop
+        self.warm.typed.add(document.file)
         try:
             report = self._report(document.file, overlays)
         except config.ConfigError as error:
@@ -65,6 +66,7 @@ class Checker:
     def forget(self, file: str) -> None:
         """A document was closed."""
         self._good.pop(file, None)
+        self.warm.closed(file)
 
     def _report(self, file: str, overlays: Mapping[str, bytes]) -> engine.Report:
         settings = config.load(os.path.dirname(file), self.overrides)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from dlcheck.facts import forms
@@ -147,7 +147,8 @@ class Loader:
 
     def option(self, name: str) -> list[OptionAlt]:
         """The alternatives for an option; torch's default where it is not given."""
-        return options(self.project.evaluator, self.ref, name)
+        compute = partial(options, self.project.evaluator, self.ref, name)
+        return self.project.once(("option", self.ref.key, name), compute)
 
     def pinning(self, wanted: bool) -> list[OptionAlt]:
         """The alternatives in which batches are (or are not) pinned; none where that is unknown."""

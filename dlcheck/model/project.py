@@ -99,8 +99,8 @@ class Project:
     """The modules of a project and what follows from them.
 
     ``named`` are the modules that findings are asked for; others are read on demand from the
-    workspace, where a name leads to them.  ``parse`` gives their facts; ``tick`` is called now and then,
-    and may raise to end it all.
+    workspace, where a name leads to them.  ``parse`` gives their facts, ``link`` the modules of facts; ``tick`` is
+    called now and then, and may raise to end it all.
     """
 
     def __init__(
@@ -111,9 +111,11 @@ class Project:
         rule_options: Mapping[str, Mapping[str, Any]] | None = None,
         parse: Callable[[Source], ModuleFacts] = extract,
         tick: Callable[[], None] | None = None,
+        link: Callable[[str, Source, ModuleFacts, bool, bool], Module] = Module,
     ) -> None:
         self.workspace = workspace
         self._parse = parse
+        self._link = link
         self.targets = targets
         self.rule_options = rule_options or {}
         self.modules: dict[str, Module | None] = {}
@@ -153,7 +155,7 @@ class Project:
 
     def _add(self, file: str, source: Source, facts: ModuleFacts, named: bool) -> Module:
         is_package = os.path.basename(file) == "__init__.py"
-        module = Module(self._module_name(file), source, facts, named, is_package)
+        module = self._link(self._module_name(file), source, facts, named, is_package)
         self.modules[file] = module
         self._index(module)
         return module
@@ -405,6 +407,10 @@ class Project:
                         by_name[store.target.name].append(store)
             self._stores[cls] = dict(by_name)
         return self._stores[cls]
+
+    def functions_named(self, name: str) -> list[Scope]:
+        """The functions of the loaded modules that are called so where they are defined."""
+        return self._functions.get(name, [])
 
     def calls_named(self, name: str) -> list[Site]:
         """The calls in the loaded modules of whatever is called ``name`` there."""
@@ -788,11 +794,4 @@ class Project:
 
     def link_at(self, module: Module, at: int) -> Link:
         """The innermost statement that holds a node."""
-        start, end = module.facts.span(at)
-        best: Link | None = None
-        for link in module.links.values():
-            first, last = module.facts.span(link.stmt.at)
-            if first <= start and end <= last and (best is None or first >= module.facts.span(best.stmt.at)[0]):
-                best = link
-        assert best is not None, "every expression stands in a statement"
-        return best
+        return module.link_at(at)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -209,6 +210,37 @@ class Module:
         for site in self.calls:
             found.setdefault(site.link.scope, []).append(site)
         return found
+
+    @cached_property
+    def calls_by_name(self) -> dict[str, list[Site]]:
+        """The calls by the last name of what they call."""
+        found: dict[str, list[Site]] = {}
+        for site in self.calls:
+            found.setdefault(last_name(cast("forms.Call", site.expr).func), []).append(site)
+        return found
+
+    @cached_property
+    def stores_by_scope(self) -> dict[Scope, list[Store]]:
+        """The attribute assignments that stand in each function's own statements."""
+        found: dict[Scope, list[Store]] = {}
+        for store in self.stores:
+            found.setdefault(store.link.scope, []).append(store)
+        return found
+
+    @cached_property
+    def _links_in_order(self) -> list[tuple[int, Link]]:
+        starts = ((self.facts.span(link.stmt.at)[0], number, link) for number, link in enumerate(self.links.values()))
+        return [(start, link) for start, _, link in sorted(starts)]
+
+    def link_at(self, at: int) -> Link:
+        """The innermost statement that holds a node."""
+        start, end = self.facts.span(at)
+        number = bisect_right(self._links_in_order, start, key=lambda one: one[0])
+        link = self._links_in_order[number - 1][1] if number else None
+        while link is not None and self.facts.span(link.stmt.at)[1] < end:
+            link = link.parent or link.scope.link
+        assert link is not None, "every expression stands in a statement"
+        return link
 
     def line(self, at: int) -> str:
         """The source text of a node, on one line."""

@@ -98,8 +98,8 @@ def kept_stores(dataset: DatasetClass) -> Iterator[tuple[Store, Frame]]:
             continue  # another object of the class, that this one makes
         if frame.scope.owner in lineage:
             own = frame.scope.function.params[0].name if frame.scope.function.params else ""
-            for store in frame.scope.module.stores:
-                if store.link.scope is frame.scope and dotted(store.target.value) == own:
+            for store in frame.scope.module.stores_by_scope.get(frame.scope, ()):
+                if dotted(store.target.value) == own:
                     yield store, frame
 
 

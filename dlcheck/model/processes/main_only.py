@@ -90,8 +90,8 @@ def _main_only(project: Project, module: Module, name: str) -> tuple[int, str | 
     """Where only the main process sets a global, and what importing its module leaves in it (None: nothing)."""
     guarded: list[Link] = []
     plain: list[Link] = []
-    for link in module.links.values():
-        if link.scope.kind == "module" and name in link.changes and not link.blocks:
+    for link in links_of(module.scope):
+        if name in link.changes and not link.blocks:
             (guarded if is_main_guarded(link) else plain).append(link)
     setters = [function for function in module.functions if name in function.not_local and name in function.names]
     if any(not _runs_only_in_main(project, setter, 0) for setter in setters):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from dlcheck.facts import forms
 from dlcheck.model.data.keeping import kept_stores
+from dlcheck.model.flow import links_of
 from dlcheck.model.program import is_main_guarded
 from dlcheck.model.scopes import Link, Module, Scope, descend
 from dlcheck.model.values import (
@@ -236,13 +237,13 @@ def _is_replaced(dataset: DatasetClass, name: str, link: Link) -> bool:
     """Whether the constructor sets the attribute again, or deletes it, after this assignment."""
     after = {id(later) for here in (link, *link.outer()) for later in here.block[here.index + 1 :]}
     for frame, _ in dataset.construction_code.frames:
-        for store in frame.scope.module.stores:
-            if store.target.name == name and id(store.link) in after and store.link.scope is frame.scope:
+        for store in frame.scope.module.stores_by_scope.get(frame.scope, ()):
+            if store.target.name == name and id(store.link) in after:
                 return True
     return any(
         isinstance(part, forms.Attr) and part.name == name
-        for other in link.scope.module.links.values()
-        if other.scope is link.scope and isinstance(other.stmt, forms.Delete)
+        for other in links_of(link.scope)
+        if isinstance(other.stmt, forms.Delete)
         for target in other.stmt.targets
         for part in descend(target)
     )

@@ -40,11 +40,10 @@ def gpu_defaults(loader: Loader) -> list[DefaultDevice]:
     found: list[DefaultDevice] = []
     others: list[World] = []
     for module in _program(loader):
-        for site in module.calls:
+        calls = module.calls_by_name
+        for site in (*calls.get("set_default_device", ()), *calls.get("set_default_tensor_type", ())):
             call = site.expr
             assert isinstance(call, forms.Call)
-            if last_name(call.func) not in ("set_default_device", "set_default_tensor_type"):
-                continue
             point = project.point(site)
             paths = [value.path for value in project.evaluator.values(call.func, point) if isinstance(value, External)]
             if not any(path in _SETTERS for path in paths):

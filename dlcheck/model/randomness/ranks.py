@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from dlcheck.facts import forms
 from dlcheck.model.flow import links_of
-from dlcheck.model.scopes import Module, Scope, descend, expressions, last_name, target_names
+from dlcheck.model.scopes import Module, Scope, descend, expressions, target_names
 from dlcheck.model.values import External, Instance
 
 if TYPE_CHECKING:
@@ -59,11 +59,10 @@ def wrapping_of(loader: Loader) -> Wrapping | None:
 
 def _wrappings(project: Project, module: Module) -> Iterator[Wrapping]:
     names = _WRAPPER_NAMES | project.aliases("DistributedDataParallel")
-    for site in module.calls:
+    sites = (site for name in sorted(names) for site in module.calls_by_name.get(name, ()))
+    for site in sorted(sites, key=lambda site: site.expr.at):
         call = site.expr
         assert isinstance(call, forms.Call)
-        if last_name(call.func) not in names:
-            continue
         for value in project.evaluator.values(call.func, project.point(site)):
             if isinstance(value, External) and value.path in _WRAPPERS:
                 yield Wrapping(module, call.at, _WRAPPERS[value.path])
@@ -100,12 +99,8 @@ def _is_built_by_rank(project: Project, instance: Instance) -> bool:
         if word not in seen:
             seen.add(word)
             words += _assigned_from(scope, word)
-            words += (name for helper in _functions_named(project, word) for name in _names_of(helper))
+            words += (name for helper in project.functions_named(word) for name in _names_of(helper))
     return False
-
-
-def _functions_named(project: Project, name: str) -> Iterator[Scope]:
-    return (function for module in project.loaded() for function in module.functions if function.name == name)
 
 
 def _assigned_from(scope: Scope, name: str) -> Iterator[str]:
