@@ -237,7 +237,10 @@ def _lifecycle(server: Server) -> None:
     @server.feature(types.INITIALIZE)
     def initialize(ls: Server, params: types.InitializeParams) -> None:
         ls.documents.encoding = _encoding(ls.workspace.position_encoding)
-        _configure(ls, params.initialization_options)
+        options = params.initialization_options
+        # A workspace that nobody trusts may be looked at; the client says so, the protocol has no word for it.
+        ls.checker.trusted = not isinstance(options, dict) or options.get("trusted") is not False
+        _configure(ls, options)
         if ls.pulls:
             _pull(ls)
 
@@ -306,7 +309,8 @@ async def _watch(server: Server) -> None:
     watched = workspace.did_change_watched_files if workspace is not None else None
     if watched is None or not watched.dynamic_registration:
         return
-    patterns = [f"**/*{suffix}" for suffix in files.SUFFIXES] + [f"**/{name}" for name in _CONFIGURATION]
+    records = f"**/{files.RECORDS.replace(os.sep, '/')}/*.json"
+    patterns = [f"**/*{suffix}" for suffix in files.SUFFIXES] + [f"**/{name}" for name in _CONFIGURATION] + [records]
     watchers = [types.FileSystemWatcher(glob_pattern=pattern) for pattern in patterns]
     options = types.DidChangeWatchedFilesRegistrationOptions(watchers)
     registration = types.Registration("dlcheck-files", types.WORKSPACE_DID_CHANGE_WATCHED_FILES, options)
