@@ -2,7 +2,7 @@
 // page of a rule, a notebook, and a measurement that is run in the terminal and then shown. README.md says what it needs.
 import assert from "node:assert/strict";
 import { spawn, spawnSync } from "node:child_process";
-import { cpSync, existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { cpSync, existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
@@ -35,10 +35,19 @@ function prepare() {
   const cell = { cell_type: "code", metadata: {}, outputs: [], execution_count: null, source: NOTEBOOK_CELL };
   const notebook = { cells: [cell], metadata: { language_info: { name: "python" } }, nbformat: 4, nbformat_minor: 5 };
   writeFileSync(join(project, "training.ipynb"), JSON.stringify(notebook));
-  mkdirSync(join(scratch, "user", "User"), { recursive: true });
+  configure();
+  const packed = readdirSync(HERE).filter((name) => name.endsWith(".vsix"));
+  assert.equal(packed.length, 1, "run `npm run package` first, once");
+  const done = spawnSync(process.execPath, [SERVER, ...profile, "--install-extension", join(HERE, packed[0])], { encoding: "utf8" });
+  assert.equal(done.status, 0, done.stdout + done.stderr);
+}
+
+/** Write the settings: those of the user, and beside them those of this machine, which name paths. */
+function configure(interpreter = PYTHON, trust = false) {
   const settings = {
-    "dlcheck.interpreter": PYTHON,
-    "security.workspace.trust.enabled": false,
+    "security.workspace.trust.enabled": trust,
+    "security.workspace.trust.startupPrompt": "never",
+    "security.workspace.trust.banner": "never",
     "workbench.startupEditor": "none",
     "workbench.tips.enabled": false,
     "chat.commandCenter.enabled": false,
@@ -46,11 +55,10 @@ function prepare() {
     "editor.minimap.enabled": false,
     "files.autoSave": "off",
   };
-  writeFileSync(join(scratch, "user", "User", "settings.json"), JSON.stringify(settings));
-  const packed = readdirSync(HERE).filter((name) => name.endsWith(".vsix"));
-  assert.equal(packed.length, 1, "run `npm run package` first, once");
-  const done = spawnSync(process.execPath, [SERVER, ...profile, "--install-extension", join(HERE, packed[0])], { encoding: "utf8" });
-  assert.equal(done.status, 0, done.stdout + done.stderr);
+  for (const [folder, values] of [["User", settings], ["Machine", { "dlcheck.interpreter": interpreter }]]) {
+    mkdirSync(join(scratch, "user", folder), { recursive: true });
+    writeFileSync(join(scratch, "user", folder, "settings.json"), JSON.stringify(values));
+  }
 }
 
 function freePort() {
@@ -77,8 +85,10 @@ async function until(what, ask, seconds = 60) {
   throw new Error(`not within ${seconds} s: ${what} (${last})`);
 }
 
+const begun = Date.now();
+
 function step(text) {
-  console.log(`- ${text}`);
+  console.log(`${((Date.now() - begun) / 1000).toFixed(0).padStart(4)} s: ${text}`);
 }
 
 class Front {
@@ -87,17 +97,24 @@ class Front {
   }
 
   async command(title) {
-    await this.page.keyboard.press("F1");
-    await this.page.locator(".quick-input-widget .quick-input-box input").first().fill(`>${title}`);
-    await this.page.locator(".quick-input-list .monaco-list-row", { hasText: title }).first().click();
+    await this.pick("F1", `>${title}`, title);
   }
 
   async open(name, ready = ".monaco-editor .view-lines") {
-    await this.page.keyboard.press("Control+P");
-    await this.page.locator(".quick-input-widget .quick-input-box input").first().fill(name);
-    await this.page.locator(".quick-input-list .monaco-list-row", { hasText: name }).first().click();
+    await this.pick("Control+P", name, name);
     await this.page.locator(`.tab.active[aria-label*="${name}"]`).waitFor();
     await this.page.locator(ready).first().waitFor();
+  }
+
+  /** Choose a row of a quick pick, which closes by itself whenever something else takes the focus. */
+  async pick(key, typed, row) {
+    await until(`${row} in a list`, async () => {
+      await this.page.keyboard.press(key);
+      await this.page.locator(".quick-input-widget .quick-input-box input").first().fill(typed, { timeout: 5000 });
+      const found = this.page.locator(".quick-input-list .monaco-list-row", { hasText: row }).first();
+      await found.click({ timeout: 5000 });
+      return true;
+    });
   }
 
   async goTo(line, column) {
@@ -146,6 +163,106 @@ async function play(front, page) {
   await until("the fixed file", () => readFileSync(devices, "utf8").includes(FIXED));
   assert.equal(readFileSync(devices, "utf8"), before.replace("value.to(device)", FIXED));
   await until("no problem any more", async () => !(await front.problems()).includes("DLC101"));
+
+  step("the command applies all safe fixes");
+  await page.keyboard.press("Control+Z");
+  await front.problem("DLC101");
+  await front.command("dlcheck: Apply All Safe Fixes of This File");
+  await until("no problem any more", async () => !(await front.problems()).includes("DLC101"));
+  await page.keyboard.press("Control+S");
+
+  step("the page of a rule is shown in a preview");
+  await front.command("dlcheck: Show a Rule");
+  await page.locator(".quick-input-widget .quick-input-box input").first().fill("DLC202");
+  await page.keyboard.press("Enter");
+  await page.locator('.tab[aria-label*="Preview DLC202"]').waitFor();
+  await until("the page", async () => (await textOfFrames(page)).includes("Why is this bad?"));
+  await front.command("View: Close All Editors");
+
+  step("a finding is measured in a terminal, and says what came of it");
+  await front.open("loaders.py");
+  await front.problem("DLC202");
+  await front.goTo(14, 14);
+  await front.action("measure DLC202 (runs code)");
+  await page.keyboard.press("Enter");
+  await page.locator(".quick-input-list .monaco-list-row", { hasText: "With a stand-in, quickly" }).click();
+  const records = join(project, ".dlcheck", "measurements");
+  await until("a record", () => existsSync(records) && readdirSync(records).some((name) => name.endsWith(".json")), 180);
+  await front.command("Problems: Focus on Problems View");
+  const filter = page.locator('.panel input[placeholder^="Filter"]').first();
+  await filter.fill("Measured: here on"); // only the rows that are in view can be read
+  await front.problem("Measured: here on");
+
+  step("records that come and go with their folders count at once");
+  const aside = join(scratch, "aside");
+  renameSync(join(project, ".dlcheck"), aside);
+  await until("no measurement", async () => !(await front.problems()).includes("Measured: here on"));
+  cpSync(aside, join(project, ".dlcheck"), { recursive: true });
+  await front.problem("Measured: here on");
+  await filter.fill("");
+  await front.command("View: Close All Editors");
+
+  step("a notebook's cell is checked");
+  await front.open("training.ipynb", ".notebookOverlay .cell .monaco-editor");
+  await front.problem("DLC101");
+  await front.command("View: Close All Editors");
+
+  step("a server that cannot start is said once, with what to install");
+  await front.open("data.py");
+  await front.problem("DLC304");
+  configure(process.execPath);
+  const message = page.locator(".notifications-toasts .notification-toast", { hasText: 'pip install "dlcheck[lsp]"' });
+  await message.waitFor();
+  assert.equal(await page.locator(".notifications-toasts .notification-toast").count(), 1);
+  await until("no findings", async () => !(await front.problems()).includes("DLC304"));
+  await message.getByRole("button", { name: "Show Output" }).click();
+  configure();
+  await front.command("Problems: Focus on Problems View");
+  await front.problem("DLC304");
+
+  step("settings count at once");
+  mkdirSync(join(project, ".vscode"));
+  writeFileSync(join(project, ".vscode", "settings.json"), JSON.stringify({ "dlcheck.extendIgnore": ["DLC304"] }));
+  await until("no DLC304", async () => !(await front.problems()).includes("DLC304"));
+  assert.ok((await front.problems()).includes("DLC301"));
+}
+
+/** A folder that brings along a command, an interpreter, and settings that name them. */
+function prepareTrap() {
+  const trace = join(scratch, "sprung");
+  const trap = join(scratch, "trap");
+  cpSync(join(ROOT, "examples", "faulty"), trap, { recursive: true });
+  mkdirSync(join(trap, ".venv", "bin"), { recursive: true });
+  mkdirSync(join(trap, ".vscode"));
+  const python = join(trap, ".venv", "bin", "python");
+  writeFileSync(python, `#!/bin/sh\ntouch ${trace}\nexec ${PYTHON} "$@"\n`, { mode: 0o755 });
+  const settings = { "dlcheck.path": python, "dlcheck.interpreter": python, "python.defaultInterpreterPath": python };
+  writeFileSync(join(trap, ".vscode", "settings.json"), JSON.stringify(settings));
+  return { trap, trace };
+}
+
+async function playTrap(front, page, address) {
+  const { trap, trace } = prepareTrap();
+  step("in a folder that nobody trusts, findings come, and nothing of its own is run");
+  configure(PYTHON, true);
+  await page.goto(`${address}/?folder=${trap}`);
+  await page.locator(".monaco-workbench .explorer-folders-view").waitFor();
+  await front.open("data.py");
+  await front.command("Problems: Focus on Problems View");
+  await front.problem("DLC304");
+  configure("", true);
+  await page.locator(".notifications-toasts .notification-toast", { hasText: "found no server to start" }).waitFor();
+  assert.ok(!existsSync(trace));
+
+  step("once it is trusted, its settings count");
+  await front.command("Workspaces: Manage Workspace Trust");
+  await page.locator(".workspace-trust-editor").getByRole("button", { name: "Trust", exact: true }).click();
+  await until("its own interpreter", () => existsSync(trace));
+}
+
+async function textOfFrames(page) {
+  const texts = await Promise.all(page.frames().map((frame) => frame.locator("body").innerText({ timeout: 1000 }).catch(() => "")));
+  return texts.join("\n");
 }
 
 async function main() {
@@ -164,7 +281,8 @@ async function main() {
     await page.goto(`http://127.0.0.1:${port}/?folder=${project}`);
     await page.locator(".monaco-workbench .explorer-folders-view").waitFor();
     await play(new Front(page), page);
-    console.log("passed");
+    await playTrap(new Front(page), page, `http://127.0.0.1:${port}`);
+    step("passed");
   } catch (error) {
     await page?.screenshot({ path: join(HERE, ".e2e", "failure.png") }).catch(() => undefined);
     console.error(log.slice(-20).join(""));

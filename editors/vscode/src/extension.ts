@@ -32,7 +32,7 @@ export async function activate(context: vscode.ExtensionContext): Promise<void> 
     }),
     vscode.commands.registerCommand("dlcheck.fixAll", fixAll),
     vscode.commands.registerCommand(MEASURE, (uri: unknown, code: unknown) =>
-      measureFinding(running.server, context.workspaceState, uri, code),
+      measureFinding(running, context.workspaceState, uri, code),
     ),
     vscode.workspace.onDidGrantWorkspaceTrust(() => running.restart()),
     vscode.workspace.onDidChangeConfiguration((event) => onConfiguration(running, event)),

@@ -5,18 +5,18 @@ import * as vscode from "vscode";
 import { findingsAt, findingsIn, type Shown } from "./findings.js";
 import { isMeasurable, measureLine, type Subject } from "./measure.js";
 import { selectedInterpreter } from "./python.js";
-import type { Command } from "./resolution.js";
-import { currentSettings } from "./session.js";
+import { currentSettings, type Session } from "./session.js";
 
 const LAST_PROGRAM = "dlcheck.lastProgram";
 const LAST_FACTORY = "dlcheck.lastFactory";
 
 export async function measureFinding(
-  dlcheck: Command | undefined,
+  session: Session,
   memory: vscode.Memento,
   uri: unknown,
   code: unknown,
 ): Promise<void> {
+  const dlcheck = session.server;
   if (dlcheck === undefined || !vscode.workspace.isTrusted) return;
   const file = uri instanceof vscode.Uri ? uri : vscode.window.activeTextEditor?.document.uri;
   if (file === undefined) return;
@@ -42,7 +42,12 @@ export async function measureFinding(
     echo: true,
     clear: true,
   };
-  await vscode.tasks.executeTask(task);
+  const execution = await vscode.tasks.executeTask(task);
+  const listener = vscode.tasks.onDidEndTask((event) => {
+    if (event.execution !== execution) return;
+    listener.dispose();
+    void session.lookAgain(vscode.Uri.joinPath(folder?.uri ?? vscode.Uri.file(file.fsPath), ".dlcheck"));
+  });
 }
 
 async function chosenCode(file: vscode.Uri): Promise<string | undefined> {

@@ -1,7 +1,7 @@
 /** The server while it runs: started, told of settings, started again. */
 
 import * as vscode from "vscode";
-import { CloseAction, ErrorAction, LanguageClient, State as ClientState } from "vscode-languageclient/node";
+import { CloseAction, ErrorAction, FileChangeType, LanguageClient, State as ClientState } from "vscode-languageclient/node";
 import type {
   CloseHandlerResult,
   ErrorHandler,
@@ -70,6 +70,12 @@ export class Session implements vscode.Disposable {
     await this.client?.sendNotification("workspace/didChangeConfiguration", { settings: { dlcheck: currentSettings() } });
   }
 
+  /** Have everything checked once more: files have come that the editor may not have seen coming. */
+  async lookAgain(uri: vscode.Uri): Promise<void> {
+    const changes = [{ uri: uri.toString(), type: FileChangeType.Changed }];
+    await this.client?.sendNotification("workspace/didChangeWatchedFiles", { changes });
+  }
+
   async stop(): Promise<void> {
     await this.queue;
     await this.stopClient();
@@ -125,6 +131,7 @@ export class Session implements vscode.Disposable {
       return;
     }
     const ready = (): State => ({ kind: "ready", server, version: client.initializeResult?.serverInfo?.version });
+    client.hasStarted = true;
     this.become(ready());
     client.onDidChangeState(({ newState }) => {
       if (this.client !== client) return;
@@ -134,7 +141,7 @@ export class Session implements vscode.Disposable {
     });
   }
 
-  private clientFor(server: Command, said: string[]): LanguageClient {
+  private clientFor(server: Command, said: string[]): Client {
     const folder = firstFolder();
     const options: ServerOptions = {
       command: server.command,
@@ -173,7 +180,7 @@ export class Session implements vscode.Disposable {
         },
       },
     };
-    return new LanguageClient("dlcheck", "dlcheck", options, clientOptions);
+    return new Client("dlcheck", "dlcheck", options, clientOptions);
   }
 
   private complain(message: string): void {
@@ -193,6 +200,15 @@ export class Session implements vscode.Disposable {
     } catch (error) {
       this.output.warn(`the server did not end by itself: ${String(error)}`);
     }
+  }
+}
+
+/** Leaves it to the session to say that there is no server: the client would say it once more, in words for developers. */
+class Client extends LanguageClient {
+  hasStarted = false;
+
+  override error(message: string, data?: unknown, showNotification: boolean | "force" = true): void {
+    super.error(message, data, this.hasStarted && showNotification);
   }
 }
 
