@@ -48,7 +48,10 @@ function notices(inputs) {
 function packageOf(input) {
   if (!input.startsWith("node_modules/")) return undefined;
   let folder = dirname(input);
-  while (!existsSync(join(folder, "package.json")) || !("version" in JSON.parse(readFileSync(join(folder, "package.json"), "utf8"))))
+  while (
+    !existsSync(join(folder, "package.json")) ||
+    !("version" in JSON.parse(readFileSync(join(folder, "package.json"), "utf8")))
+  )
     folder = dirname(folder);
   return folder;
 }

@@ -20,7 +20,14 @@ export default tseslint.config(
   {
     files: ["**/*.mjs"],
     languageOptions: {
-      globals: { console: "readonly", process: "readonly", setTimeout: "readonly", URL: "readonly", document: "readonly", fetch: "readonly" },
+      globals: {
+        console: "readonly",
+        process: "readonly",
+        setTimeout: "readonly",
+        URL: "readonly",
+        document: "readonly",
+        fetch: "readonly",
+      },
     },
   },
 );

@@ -4,7 +4,7 @@
 # (on Debian: build-essential python3 ripgrep pkg-config libkrb5-dev); Chromium for the test itself.
 set -eu
 cd "$(dirname "$0")/.."
-VERSION=4.99.4 # with Visual Studio Code 1.99.3; the last for Node.js 20
+VERSION=4.99.4 # with Visual Studio Code 1.99.3
 mkdir -p .e2e
 cd .e2e
 echo '{"private": true}' >package.json

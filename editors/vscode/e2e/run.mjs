@@ -2,12 +2,22 @@
 // page of a rule, a notebook, and a measurement that is run in the terminal and then shown. README.md says what it needs.
 import assert from "node:assert/strict";
 import { spawn, spawnSync } from "node:child_process";
-import { cpSync, existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
+import {
+  cpSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  writeFileSync,
+} from "node:fs";
 import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
-import { setTimeout as sleep } from "node:timers/promises";
 import { chromium } from "playwright-core";
+import { Front, until } from "./front.mjs";
 
 const ROOT = resolve(import.meta.dirname, "..", "..", "..");
 const HERE = resolve(import.meta.dirname, "..");
@@ -38,7 +48,11 @@ function prepare() {
   configure();
   const packed = readdirSync(HERE).filter((name) => name.endsWith(".vsix"));
   assert.equal(packed.length, 1, "run `npm run package` first, once");
-  const done = spawnSync(process.execPath, [SERVER, ...profile, "--install-extension", join(HERE, packed[0])], { encoding: "utf8" });
+  install(join(HERE, packed[0]));
+}
+
+function install(vsix) {
+  const done = spawnSync(process.execPath, [SERVER, ...profile, "--install-extension", vsix], { encoding: "utf8" });
   assert.equal(done.status, 0, done.stdout + done.stderr);
 }
 
@@ -55,7 +69,10 @@ function configure(interpreter = PYTHON, trust = false) {
     "editor.minimap.enabled": false,
     "files.autoSave": "off",
   };
-  for (const [folder, values] of [["User", settings], ["Machine", { "dlcheck.interpreter": interpreter }]]) {
+  for (const [folder, values] of [
+    ["User", settings],
+    ["Machine", { "dlcheck.interpreter": interpreter }],
+  ]) {
     mkdirSync(join(scratch, "user", folder), { recursive: true });
     writeFileSync(join(scratch, "user", folder, "settings.json"), JSON.stringify(values));
   }
@@ -70,83 +87,15 @@ function freePort() {
   });
 }
 
-async function until(what, ask, seconds = 60) {
-  const end = Date.now() + seconds * 1000;
-  let last;
-  while (Date.now() < end) {
-    try {
-      last = await ask();
-      if (last) return last;
-    } catch (error) {
-      last = error;
-    }
-    await sleep(250);
-  }
-  throw new Error(`not within ${seconds} s: ${what} (${last})`);
-}
-
 const begun = Date.now();
 
 function step(text) {
   console.log(`${((Date.now() - begun) / 1000).toFixed(0).padStart(4)} s: ${text}`);
 }
 
-class Front {
-  constructor(page) {
-    this.page = page;
-  }
-
-  async command(title) {
-    await this.pick("F1", `>${title}`, title);
-  }
-
-  async open(name, ready = ".monaco-editor .view-lines") {
-    await this.pick("Control+P", name, name);
-    await this.page.locator(`.tab.active[aria-label*="${name}"]`).waitFor();
-    await this.page.locator(ready).first().waitFor();
-  }
-
-  /** Choose a row of a quick pick, which closes by itself whenever something else takes the focus. */
-  async pick(key, typed, row) {
-    await until(`${row} in a list`, async () => {
-      await this.page.keyboard.press(key);
-      await this.page.locator(".quick-input-widget .quick-input-box input").first().fill(typed, { timeout: 5000 });
-      const found = this.page.locator(".quick-input-list .monaco-list-row", { hasText: row }).first();
-      await found.click({ timeout: 5000 });
-      return true;
-    });
-  }
-
-  async goTo(line, column) {
-    await this.page.keyboard.press("Control+G");
-    await this.page.locator(".quick-input-widget .quick-input-box input").first().fill(`:${line}:${column}`);
-    await this.page.keyboard.press("Enter");
-  }
-
-  async problems() {
-    const rows = this.page.locator(".markers-panel .monaco-list-row");
-    const labels = await rows.evaluateAll((found) => found.map((row) => `${row.getAttribute("aria-label") ?? ""} ${row.textContent ?? ""}`));
-    return labels.join("\n");
-  }
-
-  async problem(text, seconds) {
-    return until(`a problem with ${text}`, async () => (await this.problems()).includes(text), seconds);
-  }
-
-  /** Open the menu of actions at the cursor and go to one; Enter chooses it. */
-  async action(title) {
-    await this.page.keyboard.press("Control+.");
-    await this.page.locator(".action-widget .monaco-list-row", { hasText: title }).first().waitFor();
-    const focused = this.page.locator(".action-widget .monaco-list-row.focused");
-    for (let row = 0; !(await focused.textContent())?.includes(title); row++) {
-      if (row > 30) throw new Error(`the menu has no row ${title}`);
-      await this.page.keyboard.press("ArrowDown");
-    }
-  }
-}
-
-async function play(front, page) {
+async function playFixes(front, page) {
   step("findings are listed and underlined");
+  await front.visit(`folder=${project}`);
   await front.command("Problems: Focus on Problems View");
   await front.open("devices.py");
   await front.problem("DLC101");
@@ -170,15 +119,19 @@ async function play(front, page) {
   await front.command("dlcheck: Apply All Safe Fixes of This File");
   await until("no problem any more", async () => !(await front.problems()).includes("DLC101"));
   await page.keyboard.press("Control+S");
+}
 
+async function playPage(front, page) {
   step("the page of a rule is shown in a preview");
   await front.command("dlcheck: Show a Rule");
   await page.locator(".quick-input-widget .quick-input-box input").first().fill("DLC202");
   await page.keyboard.press("Enter");
   await page.locator('.tab[aria-label*="Preview DLC202"]').waitFor();
-  await until("the page", async () => (await textOfFrames(page)).includes("Why is this bad?"));
+  await until("the page", async () => (await front.textOfFrames()).includes("Why is this bad?"));
   await front.command("View: Close All Editors");
+}
 
+async function playMeasurement(front, page) {
   step("a finding is measured in a terminal, and says what came of it");
   await front.open("loaders.py");
   await front.problem("DLC202");
@@ -187,7 +140,11 @@ async function play(front, page) {
   await page.keyboard.press("Enter");
   await page.locator(".quick-input-list .monaco-list-row", { hasText: "With a stand-in, quickly" }).click();
   const records = join(project, ".dlcheck", "measurements");
-  await until("a record", () => existsSync(records) && readdirSync(records).some((name) => name.endsWith(".json")), 180);
+  await until(
+    "a record",
+    () => existsSync(records) && readdirSync(records).some((name) => name.endsWith(".json")),
+    180,
+  );
   await front.command("Problems: Focus on Problems View");
   const filter = page.locator('.panel input[placeholder^="Filter"]').first();
   await filter.fill("Measured: here on"); // only the rows that are in view can be read
@@ -201,12 +158,16 @@ async function play(front, page) {
   await front.problem("Measured: here on");
   await filter.fill("");
   await front.command("View: Close All Editors");
+}
 
+async function playNotebook(front) {
   step("a notebook's cell is checked");
   await front.open("training.ipynb", ".notebookOverlay .cell .monaco-editor");
   await front.problem("DLC101");
   await front.command("View: Close All Editors");
+}
 
+async function playFailures(front, page) {
   step("a server that cannot start is said once, with what to install");
   await front.open("data.py");
   await front.problem("DLC304");
@@ -220,11 +181,115 @@ async function play(front, page) {
   await front.command("Problems: Focus on Problems View");
   await front.problem("DLC304");
 
+  step("a server that ends by itself is started again");
+  const first = serverProcess();
+  process.kill(first, "SIGKILL");
+  await until("another server", () => ![undefined, first].includes(serverProcess()));
+  await front.problem("DLC304");
+  await page.locator('[id="status.languageStatus"]').hover();
+  await page.locator(".hover-language-status", { hasText: /dlcheck \d+\.\d+/ }).waitFor();
+  await page.keyboard.press("Escape");
+}
+
+async function playSettings(front) {
   step("settings count at once");
   mkdirSync(join(project, ".vscode"));
   writeFileSync(join(project, ".vscode", "settings.json"), JSON.stringify({ "dlcheck.extendIgnore": ["DLC304"] }));
-  await until("no DLC304", async () => !(await front.problems()).includes("DLC304"));
-  assert.ok((await front.problems()).includes("DLC301"));
+  await until("DLC301 without DLC304", async () => {
+    const listed = await front.problems();
+    return listed.includes("DLC301") && !listed.includes("DLC304");
+  });
+}
+
+/** The process of the server, by the folder of the extension that started it. */
+function serverProcess() {
+  const listed = spawnSync("pgrep", ["-f", `${scratch}/extensions/.*/bundled/start.py lsp`], {
+    encoding: "utf8",
+  }).stdout.trim();
+  return listed === "" ? undefined : Number(listed.split("\n")[0]);
+}
+
+async function playFolders(front) {
+  step("each folder of a workspace has its own configuration");
+  const text =
+    "from torch.utils.data import DataLoader\n\nfor x in DataLoader(range(9), num_workers=2, pin_memory=True):\n    x.cuda()\n";
+  for (const [name, ignored] of [
+    ["one", []],
+    ["two", ["DLC101"]],
+  ]) {
+    mkdirSync(join(scratch, name));
+    writeFileSync(join(scratch, name, "dlcheck.toml"), `extend-ignore = ${JSON.stringify(ignored)}\n`);
+    writeFileSync(join(scratch, name, `of_${name}.py`), text);
+  }
+  const file = join(scratch, "both.code-workspace");
+  writeFileSync(file, JSON.stringify({ folders: [{ path: "one" }, { path: "two" }] }));
+  configure(); // in a window of its own, for the steps that follow
+  await front.visit(`workspace=${file}`);
+  await front.open("of_two.py");
+  await front.command("Problems: Focus on Problems View");
+  await front.problem("DLC601");
+  await front.open("of_one.py");
+  await front.problem("DLC101");
+  assert.equal((await front.problems()).match(/DLC101/g).length, 1);
+}
+
+/** Stands in for the Python extension, which no registry of packages has: the part of its interface that counts here. */
+const PYTHON_EXTENSION = `
+const fs = require("fs");
+const vscode = require("vscode");
+const SELECTED = __SELECTED__;
+exports.activate = () => {
+  const changed = new vscode.EventEmitter();
+  fs.watchFile(SELECTED, { interval: 200 }, () => changed.fire());
+  return {
+    environments: {
+      getActiveEnvironmentPath: () => ({ id: "one", path: fs.readFileSync(SELECTED, "utf8") }),
+      resolveEnvironment: async ({ path }) => ({ executable: { uri: vscode.Uri.file(path) } }),
+      onDidChangeActiveEnvironmentPath: changed.event,
+    },
+  };
+};
+`;
+
+function installPython(selected) {
+  const folder = join(scratch, "python");
+  mkdirSync(folder);
+  const manifest = {
+    name: "python",
+    publisher: "ms-python",
+    version: "1.0.0",
+    main: "main.js",
+    engines: { vscode: "^1.91.0" },
+    activationEvents: ["onLanguage:python"],
+  };
+  writeFileSync(join(folder, "package.json"), JSON.stringify(manifest));
+  writeFileSync(join(folder, "main.js"), PYTHON_EXTENSION.replace("__SELECTED__", JSON.stringify(selected)));
+  const vsce = join(HERE, "node_modules", "@vscode", "vsce", "vsce");
+  const options = [
+    "--allow-missing-repository",
+    "--skip-license",
+    "--no-dependencies",
+    "--out",
+    join(scratch, "python.vsix"),
+  ];
+  const packed = spawnSync(process.execPath, [vsce, "package", ...options], { cwd: folder, encoding: "utf8" });
+  assert.equal(packed.status, 0, packed.stdout + packed.stderr);
+  install(join(scratch, "python.vsix"));
+}
+
+async function playPython(front, page) {
+  step("the interpreter that the Python extension selects is taken, and another one when it changes");
+  const selected = join(scratch, "selected");
+  writeFileSync(selected, process.execPath);
+  installPython(selected);
+  configure("");
+  await front.visit(`folder=${join(scratch, "one")}`);
+  await front.open("of_one.py");
+  const told = `Install it in \`${process.execPath}\``;
+  await page.locator(".notifications-toasts .notification-toast", { hasText: told }).waitFor();
+  writeFileSync(selected, PYTHON);
+  await front.command("Problems: Focus on Problems View");
+  await front.problem("DLC101");
 }
 
 /** A folder that brings along a command, an interpreter, and settings that name them. */
@@ -241,12 +306,11 @@ function prepareTrap() {
   return { trap, trace };
 }
 
-async function playTrap(front, page, address) {
+async function playTrap(front, page) {
   const { trap, trace } = prepareTrap();
   step("in a folder that nobody trusts, findings come, and nothing of its own is run");
   configure(PYTHON, true);
-  await page.goto(`${address}/?folder=${trap}`);
-  await page.locator(".monaco-workbench .explorer-folders-view").waitFor();
+  await front.visit(`folder=${trap}`);
   await front.open("data.py");
   await front.command("Problems: Focus on Problems View");
   await front.problem("DLC304");
@@ -260,15 +324,17 @@ async function playTrap(front, page, address) {
   await until("its own interpreter", () => existsSync(trace));
 }
 
-async function textOfFrames(page) {
-  const texts = await Promise.all(page.frames().map((frame) => frame.locator("body").innerText({ timeout: 1000 }).catch(() => "")));
-  return texts.join("\n");
-}
-
 async function main() {
   prepare();
   const port = await freePort();
-  const options = ["--auth", "none", "--bind-addr", `127.0.0.1:${port}`, "--disable-telemetry", "--disable-update-check"];
+  const options = [
+    "--auth",
+    "none",
+    "--bind-addr",
+    `127.0.0.1:${port}`,
+    "--disable-telemetry",
+    "--disable-update-check",
+  ];
   const log = [];
   const server = spawn(process.execPath, [SERVER, ...profile, ...options], { stdio: "pipe", detached: true });
   for (const stream of [server.stdout, server.stderr]) stream.on("data", (data) => log.push(String(data)));
@@ -278,10 +344,16 @@ async function main() {
     browser = await chromium.launch({ executablePath: CHROMIUM, args: ["--no-sandbox"] });
     page = await browser.newPage({ viewport: { width: 1100, height: 640 } });
     page.setDefaultTimeout(30_000);
-    await page.goto(`http://127.0.0.1:${port}/?folder=${project}`);
-    await page.locator(".monaco-workbench .explorer-folders-view").waitFor();
-    await play(new Front(page), page);
-    await playTrap(new Front(page), page, `http://127.0.0.1:${port}`);
+    const front = new Front(page, `http://127.0.0.1:${port}`);
+    await playFixes(front, page);
+    await playPage(front, page);
+    await playMeasurement(front, page);
+    await playNotebook(front);
+    await playFailures(front, page);
+    await playSettings(front);
+    await playFolders(front);
+    await playPython(front, page);
+    await playTrap(front, page);
     step("passed");
   } catch (error) {
     await page?.screenshot({ path: join(HERE, ".e2e", "failure.png") }).catch(() => undefined);

@@ -60,7 +60,10 @@ async function chosenCode(file: vscode.Uri): Promise<string | undefined> {
     return undefined;
   }
   if (here.length > 0 && codes.length === 1) return codes[0]?.code;
-  const items = codes.map(({ code, diagnostic }) => ({ label: code, description: diagnostic.message.split("\n", 1)[0] ?? "" }));
+  const items = codes.map(({ code, diagnostic }) => ({
+    label: code,
+    description: diagnostic.message.split("\n", 1)[0] ?? "",
+  }));
   return (await vscode.window.showQuickPick(items, { title: "Which finding is to be measured?" }))?.label;
 }
 
@@ -124,7 +127,9 @@ async function asked(
 
 /** What is measured is what is on the disk. */
 async function saved(file: vscode.Uri): Promise<boolean> {
-  const text = vscode.workspace.textDocuments.find((one) => one.uri.fsPath === file.fsPath && one.uri.scheme === "file");
+  const text = vscode.workspace.textDocuments.find(
+    (one) => one.uri.fsPath === file.fsPath && one.uri.scheme === "file",
+  );
   if (text !== undefined) return !text.isDirty || text.save();
   const notebook = vscode.workspace.notebookDocuments.find((one) => one.uri.fsPath === file.fsPath);
   return notebook === undefined || !notebook.isDirty || notebook.save();

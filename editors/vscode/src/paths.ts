@@ -17,11 +17,14 @@ function pathsOf(machine: Machine): nodePath.PlatformPath {
 /** A text of the settings with its variables replaced; an unknown one stays, so that the error shows it. */
 export function expanded(text: string, machine: Machine, folder: string | undefined): string {
   const home = text === "~" || /^~[\\/]/.test(text) ? machine.home + text.slice(1) : text;
-  return home.replace(/\$\{(?:env:([^}]+)|([^}]+))\}/g, (whole, variable: string | undefined, name: string | undefined) => {
-    if (variable !== undefined) return machine.env[variable] ?? "";
-    if (name === "userHome") return machine.home;
-    return name === "workspaceFolder" && folder !== undefined ? folder : whole;
-  });
+  return home.replace(
+    /\$\{(?:env:([^}]+)|([^}]+))\}/g,
+    (whole, variable: string | undefined, name: string | undefined) => {
+      if (variable !== undefined) return machine.env[variable] ?? "";
+      if (name === "userHome") return machine.home;
+      return name === "workspaceFolder" && folder !== undefined ? folder : whole;
+    },
+  );
 }
 
 /**
@@ -30,7 +33,11 @@ export function expanded(text: string, machine: Machine, folder: string | undefi
  * A bare name is looked up on the search path only: a system that tries the current folder first would run what lies
  * in the workspace. Any other relative path starts at the folder.
  */
-export async function located(command: string, machine: Machine, folder: string | undefined): Promise<string | undefined> {
+export async function located(
+  command: string,
+  machine: Machine,
+  folder: string | undefined,
+): Promise<string | undefined> {
   const path = pathsOf(machine);
   if (path.isAbsolute(command)) return firstExecutable([command], machine);
   if (command.includes("/") || command.includes(path.sep)) {
@@ -38,7 +45,10 @@ export async function located(command: string, machine: Machine, folder: string 
   }
   const listed = machine.env.PATH ?? machine.env.Path ?? "";
   const folders = listed.split(path.delimiter).filter((entry) => path.isAbsolute(entry));
-  return firstExecutable(folders.map((entry) => path.join(entry, command)), machine);
+  return firstExecutable(
+    folders.map((entry) => path.join(entry, command)),
+    machine,
+  );
 }
 
 async function firstExecutable(files: readonly string[], machine: Machine): Promise<string | undefined> {

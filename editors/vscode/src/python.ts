@@ -42,7 +42,9 @@ async function api(): Promise<Api | undefined> {
 export async function selectedInterpreter(folder: vscode.Uri | undefined): Promise<string | undefined> {
   const python = await api();
   if (python === undefined) return undefined;
-  const environment = await python.environments.resolveEnvironment(python.environments.getActiveEnvironmentPath(folder));
+  const environment = await python.environments.resolveEnvironment(
+    python.environments.getActiveEnvironmentPath(folder),
+  );
   return environment?.executable.uri?.fsPath;
 }
 

@@ -1,7 +1,13 @@
 /** The server while it runs: started, told of settings, started again. */
 
 import * as vscode from "vscode";
-import { CloseAction, ErrorAction, FileChangeType, LanguageClient, State as ClientState } from "vscode-languageclient/node";
+import {
+  CloseAction,
+  ErrorAction,
+  FileChangeType,
+  LanguageClient,
+  State as ClientState,
+} from "vscode-languageclient/node";
 import type {
   CloseHandlerResult,
   ErrorHandler,
@@ -12,13 +18,11 @@ import type {
 import { hostOf } from "./host.js";
 import { defaultInterpreter, selectedInterpreter } from "./python.js";
 import { type Command, isMissing, resolve, type Wishes } from "./resolution.js";
+import { Restarts } from "./restarts.js";
 import { showPage, SHOW_RULE, wantedRule } from "./rules.js";
 import { type Configuration, type ServerSettings, serverSettings } from "./settings.js";
 import { failedMessage, missingMessage, type State } from "./status.js";
 
-/** How often a server that ended by itself is started again. */
-const RESTARTS = 4;
-const RESTARTS_WITHIN_MS = 180_000;
 const STDERR_LINES = 20;
 
 export const SELECTOR: { scheme: string; language: string }[] = [
@@ -51,9 +55,11 @@ export class Session implements vscode.Disposable {
 
   /** Stop what runs and start what the settings say now; one after the other, however often it is asked for. */
   restart(): Promise<void> {
-    this.queue = this.queue.then(() => this.startAgain()).catch((error: unknown) => {
-      this.become({ kind: "error", message: String(error) });
-    });
+    this.queue = this.queue
+      .then(() => this.startAgain())
+      .catch((error: unknown) => {
+        this.become({ kind: "error", message: String(error) });
+      });
     return this.queue;
   }
 
@@ -67,7 +73,9 @@ export class Session implements vscode.Disposable {
   }
 
   async configure(): Promise<void> {
-    await this.client?.sendNotification("workspace/didChangeConfiguration", { settings: { dlcheck: currentSettings() } });
+    await this.client?.sendNotification("workspace/didChangeConfiguration", {
+      settings: { dlcheck: currentSettings() },
+    });
   }
 
   /** Have everything checked once more: files have come that the editor may not have seen coming. */
@@ -150,7 +158,10 @@ export class Session implements vscode.Disposable {
     };
     const listen = (stream: NodeJS.ReadableStream, output: vscode.LogOutputChannel): void => {
       stream.on("data", (data: Buffer | string) => {
-        const lines = data.toString().split(/\r?\n/).filter((line) => line.trim() !== "");
+        const lines = data
+          .toString()
+          .split(/\r?\n/)
+          .filter((line) => line.trim() !== "");
         for (const line of lines) output.info(line);
         said.push(...lines);
         said.splice(0, said.length - STDERR_LINES);
@@ -170,8 +181,8 @@ export class Session implements vscode.Disposable {
             params.items.map((item) => (item.section === "dlcheck" ? currentSettings() : null)),
         },
         window: {
-          showDocument: async (params, _token, next) =>
-            (await showPage(vscode.Uri.parse(params.uri))) ? { success: true } : next(params, _token),
+          showDocument: async (params, token, next) =>
+            (await showPage(vscode.Uri.parse(params.uri))) ? { success: true } : next(params, token),
         },
         executeCommand: async (command, args: unknown[], next) => {
           if (command !== SHOW_RULE) return next(command, args) as unknown;
@@ -214,7 +225,7 @@ class Client extends LanguageClient {
 
 /** A server that never answered is not tried again; one that did is, unless it ends again and again. */
 class Endings implements ErrorHandler {
-  private readonly ended: number[] = [];
+  private readonly restarts = new Restarts();
 
   constructor(private readonly hasRun: () => boolean) {}
 
@@ -224,11 +235,8 @@ class Endings implements ErrorHandler {
 
   closed(): CloseHandlerResult {
     if (!this.hasRun()) return { action: CloseAction.DoNotRestart, handled: true };
-    const now = Date.now();
-    this.ended.push(now);
-    const recent = this.ended.filter((time) => now - time < RESTARTS_WITHIN_MS).length;
-    if (recent <= RESTARTS) return { action: CloseAction.Restart, handled: true };
-    const message = `The server of dlcheck ended ${recent} times within three minutes, and is not started again.`;
+    if (this.restarts.allows(Date.now())) return { action: CloseAction.Restart, handled: true };
+    const message = "The server of dlcheck ends again and again, and is not started any more.";
     return { action: CloseAction.DoNotRestart, message };
   }
 }

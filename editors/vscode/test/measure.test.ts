@@ -20,7 +20,9 @@ test("a program and a factory are one argument each, which no shell reads", () =
   const run = 'python "my train.py" --epochs 1; rm x';
   const program = measureLine(OWN, FINDING, { kind: "program", run, extract: true }, {}, undefined).args;
   assert.deepEqual(program.slice(3), ["--run", run, "--extract", "--", FINDING.file]);
-  assert.ok(!measureLine(OWN, FINDING, { kind: "program", run, extract: false }, {}, undefined).args.includes("--extract"));
+  assert.ok(
+    !measureLine(OWN, FINDING, { kind: "program", run, extract: false }, {}, undefined).args.includes("--extract"),
+  );
   const factory = measureLine(OWN, FINDING, { kind: "factory", factory: "data:make" }, {}, undefined).args;
   assert.deepEqual(factory.slice(3), ["--factory", "data:make", "--", FINDING.file]);
 });
@@ -42,6 +44,7 @@ test("what the editor's settings make of findings holds for the measurement", ()
 test("the code of a diagnostic, however it is written", () => {
   assert.equal(codeOf("DLC101"), "DLC101");
   assert.equal(codeOf({ value: "DLC101", target: "https://example.com" }), "DLC101");
-  for (const other of [undefined, null, 101, "dlc101", "DLC101 --run x", { value: 3 }]) assert.equal(codeOf(other), undefined);
+  for (const other of [undefined, null, 101, "dlc101", "DLC101 --run x", { value: 3 }])
+    assert.equal(codeOf(other), undefined);
   assert.ok(isMeasurable("DLC101") && !isMeasurable("DLC002"));
 });

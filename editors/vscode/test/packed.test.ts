@@ -20,8 +20,14 @@ test("nothing is packed but what runs and what is read", async () => {
     "images/icon.png",
     "package.json",
   ];
-  assert.deepEqual(files.filter((file) => !file.startsWith("dist/")).sort(), expected.filter((file) => !file.startsWith("dist/")));
-  assert.ok(files.every((file) => expected.includes(file)), files.join());
+  assert.deepEqual(
+    files.filter((file) => !file.startsWith("dist/")).sort(),
+    expected.filter((file) => !file.startsWith("dist/")),
+  );
+  assert.ok(
+    files.every((file) => expected.includes(file)),
+    files.join(),
+  );
 });
 
 test("the licence is the project's", () => {

@@ -21,7 +21,12 @@ interface Given {
 }
 
 /** A machine with some executables, of which some are interpreters that have the server. */
-function host({ files = [], servers = [], path = "/usr/bin:/bin", platform = "linux" }: Given): Host & { asked: string[] } {
+function host({
+  files = [],
+  servers = [],
+  path = "/usr/bin:/bin",
+  platform = "linux",
+}: Given): Host & { asked: string[] } {
   const asked: string[] = [];
   return {
     asked,
@@ -50,7 +55,12 @@ async function missingOf(wishes: Partial<Wishes>, given: Given): Promise<Missing
 }
 
 test("the path of the settings comes first, with its arguments", async () => {
-  const wishes = { path: "uv", args: ["run", "--project", "${workspaceFolder}", "dlcheck"], interpreter: "/py", selected: "/sel" };
+  const wishes = {
+    path: "uv",
+    args: ["run", "--project", "${workspaceFolder}", "dlcheck"],
+    interpreter: "/py",
+    selected: "/sel",
+  };
   const found = await commandOf(wishes, { files: ["/usr/bin/uv"], servers: ["/py", "/sel"] });
   assert.equal(found.command, "/usr/bin/uv");
   assert.deepEqual(found.args, ["run", "--project", "/work/one", "dlcheck"]);
@@ -58,7 +68,10 @@ test("the path of the settings comes first, with its arguments", async () => {
 });
 
 test("a path that is not there is said, and nothing else is started in its place", async () => {
-  const found = await missingOf({ path: "/gone/dlcheck", selected: "/sel" }, { files: ["/usr/bin/dlcheck"], servers: ["/sel"] });
+  const found = await missingOf(
+    { path: "/gone/dlcheck", selected: "/sel" },
+    { files: ["/usr/bin/dlcheck"], servers: ["/sel"] },
+  );
   assert.deepEqual(found.tried, ["`dlcheck.path`: there is no command `/gone/dlcheck`"]);
 });
 
@@ -134,6 +147,9 @@ test("Windows has its own names", async () => {
   const python = "C:\\code\\.venv\\Scripts\\python.exe";
   const own = await commandOf({ folders: ["C:\\code"] }, { ...windows, servers: [python] });
   assert.equal(own.command, python);
-  const onPath = await commandOf({ folders: ["C:\\code"] }, { ...windows, files: ["D:\\bin\\dlcheck.exe", "D:\\bin\\dlcheck.cmd"] });
+  const onPath = await commandOf(
+    { folders: ["C:\\code"] },
+    { ...windows, files: ["D:\\bin\\dlcheck.exe", "D:\\bin\\dlcheck.cmd"] },
+  );
   assert.equal(onPath.command, "D:\\bin\\dlcheck.exe");
 });

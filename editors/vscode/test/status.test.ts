@@ -10,22 +10,52 @@ const OWN: Command = { command: "/bin/dlcheck", args: [], origin: "the search pa
 test("each state says what it is, and what can be done", () => {
   const rows: [State, string, string, string, string][] = [
     [{ kind: "off" }, "dlcheck is off", "`dlcheck.enable` is false", "information", "dlcheck.showOutput"],
-    [{ kind: "starting", server: OWN }, "dlcheck: starting", "/bin/dlcheck (the search path)", "information", "dlcheck.showOutput"],
-    [{ kind: "ready", server: INTERPRETER, version: "1.2.3" }, "dlcheck 1.2.3", "/py (.venv)", "information", "dlcheck.restart"],
-    [{ kind: "ready", server: INTERPRETER, version: undefined }, "dlcheck", "/py (.venv)", "information", "dlcheck.restart"],
+    [
+      { kind: "starting", server: OWN },
+      "dlcheck: starting",
+      "/bin/dlcheck (the search path)",
+      "information",
+      "dlcheck.showOutput",
+    ],
+    [
+      { kind: "ready", server: INTERPRETER, version: "1.2.3" },
+      "dlcheck 1.2.3",
+      "/py (.venv)",
+      "information",
+      "dlcheck.restart",
+    ],
+    [
+      { kind: "ready", server: INTERPRETER, version: undefined },
+      "dlcheck",
+      "/py (.venv)",
+      "information",
+      "dlcheck.restart",
+    ],
     [{ kind: "stopped" }, "dlcheck: stopped", "", "warning", "dlcheck.restart"],
-    [{ kind: "missing", missing: { tried: [] } }, "dlcheck: no server", 'pip install "dlcheck[lsp]"', "error", "dlcheck.showOutput"],
+    [
+      { kind: "missing", missing: { tried: [] } },
+      "dlcheck: no server",
+      'pip install "dlcheck[lsp]"',
+      "error",
+      "dlcheck.showOutput",
+    ],
     [{ kind: "error", message: "It broke.\nThere." }, "dlcheck: error", "It broke.", "error", "dlcheck.showOutput"],
   ];
   for (const [state, text, detail, severity, command] of rows) {
     const status = statusOf(state);
-    assert.deepEqual([status.text, status.detail, status.severity, status.action.command], [text, detail, severity, command]);
+    assert.deepEqual(
+      [status.text, status.detail, status.severity, status.action.command],
+      [text, detail, severity, command],
+    );
     assert.equal(status.busy, state.kind === "starting");
   }
 });
 
 test("a server that is missing: what to install, and where", () => {
-  assert.equal(missingMessage("/py"), 'dlcheck found no server to start. Install it in `/py`: pip install "dlcheck[lsp]"');
+  assert.equal(
+    missingMessage("/py"),
+    'dlcheck found no server to start. Install it in `/py`: pip install "dlcheck[lsp]"',
+  );
   assert.match(missingMessage(undefined), /in the environment of your project: pip install "dlcheck\[lsp\]"$/);
 });
 
