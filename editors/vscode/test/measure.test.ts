@@ -6,12 +6,12 @@ import type { Command } from "../src/resolution.js";
 
 const OWN: Command = { command: "/bin/dlcheck", args: [], origin: "the search path", python: undefined };
 const INTERPRETER: Command = { command: "/py", args: ["/x/start.py"], origin: ".venv", python: "/py" };
-const FINDING = { file: "/work/-train it.py", code: "DLC202" };
+const FINDING = { file: "/code/-train it.py", code: "DLC202" };
 
 test("a stand-in: the rule, and behind `--` the file, whatever its name", () => {
   assert.deepEqual(measureLine(OWN, FINDING, { kind: "standIn", quick: false }, {}, undefined), {
     command: "/bin/dlcheck",
-    args: ["measure", "--select", "DLC202", "--", "/work/-train it.py"],
+    args: ["measure", "--select", "DLC202", "--", "/code/-train it.py"],
   });
   assert.ok(measureLine(OWN, FINDING, { kind: "standIn", quick: true }, {}, undefined).args.includes("--quick"));
 });

@@ -9,7 +9,7 @@ const NOTHING: Wishes = {
   args: [],
   selected: undefined,
   defaultInterpreter: undefined,
-  folders: ["/work/one", "/work/two"],
+  folders: ["/code/one", "/code/two"],
   trusted: true,
 };
 
@@ -63,7 +63,7 @@ test("the path of the settings comes first, with its arguments", async () => {
   };
   const found = await commandOf(wishes, { files: ["/usr/bin/uv"], servers: ["/py", "/sel"] });
   assert.equal(found.command, "/usr/bin/uv");
-  assert.deepEqual(found.args, ["run", "--project", "/work/one", "dlcheck"]);
+  assert.deepEqual(found.args, ["run", "--project", "/code/one", "dlcheck"]);
   assert.equal(found.python, undefined);
 });
 
@@ -80,8 +80,8 @@ test("variables and relative paths start where they say", async () => {
     ["~/bin/dlcheck", "/home/me/bin/dlcheck"],
     ["${userHome}/bin/dlcheck", "/home/me/bin/dlcheck"],
     ["${env:TOOLS}/dlcheck", "/tools/dlcheck"],
-    ["${workspaceFolder}/env/dlcheck", "/work/one/env/dlcheck"],
-    ["env/dlcheck", "/work/one/env/dlcheck"],
+    ["${workspaceFolder}/env/dlcheck", "/code/one/env/dlcheck"],
+    ["env/dlcheck", "/code/one/env/dlcheck"],
   ] as const) {
     assert.equal((await commandOf({ path }, { files: [file] })).command, file);
   }
@@ -103,7 +103,7 @@ test("an interpreter of the settings runs the starter, without being asked", asy
 
 test("the first interpreter that has the server is taken", async () => {
   const all = { selected: "/sel", defaultInterpreter: "/default" };
-  const environment = "/work/two/.venv/bin/python";
+  const environment = "/code/two/.venv/bin/python";
   for (const [servers, expected] of [
     [["/sel", "/default", environment], "/sel"],
     [["/default", environment], "/default"],
@@ -129,7 +129,7 @@ test("where nothing is found, all that was tried is said", async () => {
 });
 
 test("of a workspace that nobody trusts no interpreter is started", async () => {
-  const machine = host({ servers: ["/sel", "/work/one/.venv/bin/python"], files: ["/usr/bin/dlcheck"] });
+  const machine = host({ servers: ["/sel", "/code/one/.venv/bin/python"], files: ["/usr/bin/dlcheck"] });
   const found = await resolve({ ...NOTHING, trusted: false, selected: "/sel" }, machine);
   assert.ok(!isMissing(found));
   assert.equal(found.command, "/usr/bin/dlcheck");
@@ -137,7 +137,7 @@ test("of a workspace that nobody trusts no interpreter is started", async () => 
 });
 
 test("a name is never looked up in the current folder", async () => {
-  const given = { path: ".::bin:/usr/bin", files: ["dlcheck", "./dlcheck", "bin/dlcheck", "/work/one/dlcheck"] };
+  const given = { path: ".::bin:/usr/bin", files: ["dlcheck", "./dlcheck", "bin/dlcheck", "/code/one/dlcheck"] };
   await missingOf({}, given);
   await missingOf({ path: "dlcheck" }, given);
 });
