@@ -331,12 +331,14 @@ def load(
     isolated: bool = False,
     origins: Mapping[str, str] | None = None,
     allow_extra_rules: bool = False,
+    trusted: bool = True,
 ) -> Config:
     """The configuration of a folder (the current one): its nearest file under the overrides.
 
-    Rules of the user's own are left out where ``isolated``, and under pre-commit, unless they are allowed.
+    Rules of the user's own are left out where ``isolated``, and under pre-commit, unless they are allowed; and where
+    nobody trusts the folder.
     """
-    allowed = allow_extra_rules or not isolated and not os.environ.get(PRE_COMMIT)
+    allowed = trusted and (allow_extra_rules or not isolated and not os.environ.get(PRE_COMMIT))
     start = Config(
         overrides=overrides or {}, isolated=isolated, override_origins=origins or {}, allow_extra_rules=allowed
     )

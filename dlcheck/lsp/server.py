@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -237,7 +238,10 @@ def _lifecycle(server: Server) -> None:
     @server.feature(types.INITIALIZE)
     def initialize(ls: Server, params: types.InitializeParams) -> None:
         ls.documents.encoding = _encoding(ls.workspace.position_encoding)
-        _configure(ls, params.initialization_options)
+        options = params.initialization_options
+        # A workspace that nobody trusts may be looked at; the client says so, the protocol has no word for it.
+        ls.checker.trusted = not isinstance(options, dict) or options.get("trusted") is not False
+        _configure(ls, options)
         if ls.pulls:
             _pull(ls)
 
@@ -306,12 +310,21 @@ async def _watch(server: Server) -> None:
     watched = workspace.did_change_watched_files if workspace is not None else None
     if watched is None or not watched.dynamic_registration:
         return
-    patterns = [f"**/*{suffix}" for suffix in files.SUFFIXES] + [f"**/{name}" for name in _CONFIGURATION]
-    watchers = [types.FileSystemWatcher(glob_pattern=pattern) for pattern in patterns]
+    named = [*(f"*{suffix}" for suffix in files.SUFFIXES), *_CONFIGURATION, *_records()]
+    watchers = [types.FileSystemWatcher(glob_pattern=f"**/{name}") for name in named]
     options = types.DidChangeWatchedFilesRegistrationOptions(watchers)
     registration = types.Registration("dlcheck-files", types.WORKSPACE_DID_CHANGE_WATCHED_FILES, options)
     with contextlib.suppress(JsonRpcException):  # it said that it could: then without
         await server.client_register_capability_async(types.RegistrationParams([registration]))
+
+
+def _records() -> Iterator[str]:
+    """The files of measurements, and their folders: what comes or goes with its folder may not be told."""
+    folder = files.RECORDS.replace(os.sep, "/")
+    yield f"{folder}/*.json"
+    while folder:
+        yield folder
+        folder = folder.rpartition("/")[0]
 
 
 def _texts(server: Server) -> None:

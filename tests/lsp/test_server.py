@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import sys
 from collections.abc import AsyncIterator, Callable, Iterable
 from pathlib import Path
@@ -13,6 +14,11 @@ import pytest_lsp
 from lsprotocol import types
 from pygls import uris
 from pytest_lsp import ClientServerConfig, LanguageClient, client_capabilities
+
+from dlcheck import config, engine
+from dlcheck.findings import Finding
+from dlcheck.measure import store
+from dlcheck.measure.record import Effect, Location, Metric, Record
 
 SERVER = [sys.executable, "-m", "dlcheck", "lsp"]
 TIMEOUT_S = 60
@@ -86,6 +92,10 @@ class Editor:
             assert self.codes(uri) == list(expected)
         return list(self.client.diagnostics[uri])
 
+    async def says(self, path: Path, text: str) -> None:
+        """Wait until the first finding says a text, up to the interval of its measurement."""
+        await self.until(lambda: self.client.diagnostics[path.as_uri()][0].message.partition(" [")[0] == text)
+
     async def actions(self, uri: str, where: types.Range, *only: str) -> dict[str, Any]:
         """The code actions by their titles; the client takes one that carries a command for a bare command."""
         context = types.CodeActionContext([], only=list(only) or None)
@@ -124,7 +134,12 @@ async def client(request: pytest.FixtureRequest, lsp_client: LanguageClient, tmp
 
     @lsp_client.feature(types.CLIENT_REGISTER_CAPABILITY)  # type: ignore[untyped-decorator]
     def register(_client: LanguageClient, params: types.RegistrationParams) -> None:
-        assert [one.method for one in params.registrations] == [types.WORKSPACE_DID_CHANGE_WATCHED_FILES]
+        (one,) = params.registrations
+        assert one.method == types.WORKSPACE_DID_CHANGE_WATCHED_FILES
+        options: Any = one.register_options
+        patterns = {watcher["globPattern"] for watcher in options["watchers"]}
+        assert patterns >= {"**/*.py", "**/*.ipynb", "**/pyproject.toml"}
+        assert patterns >= {"**/.dlcheck/measurements/*.json", "**/.dlcheck/measurements", "**/.dlcheck"}
 
     folders = [types.WorkspaceFolder(tmp_path.as_uri(), "project")]
     params = types.InitializeParams(capabilities=client_capabilities(request.param), workspace_folders=folders)
@@ -276,6 +291,47 @@ async def test_a_changed_configuration_file_counts_at_once(editor: Editor) -> No
     project.write_text("", encoding="utf-8")
     editor.client.workspace_did_change_watched_files(types.DidChangeWatchedFilesParams([event]))
     await editor.shows(train, ("DLC101", 8))
+
+
+def measured(finding: Finding, root: Path, saved_s: float) -> Record:
+    """A record such as measuring a finding leaves behind."""
+    effect = Effect(0.5, 0.5 - saved_s, 1 - 2 * saved_s, (0.5, 0.9), saved_s, (0.1, 0.3), 0.95, "rounds", 5, 1)
+    path = store.path_below(finding.place.path, str(root))
+    return Record(
+        id="one",
+        code=finding.code,
+        rule=finding.rule,
+        fingerprint=store.key(finding, str(root)),
+        location=Location(path, finding.place.line, 1, statement=store.statement_hash(finding)),
+        verdict="confirmed",
+        reason="it saves time",
+        evidence="synthetic",
+        experiment="epoch",
+        date="2026-01-02T03:04:05Z",
+        metric=Metric("epoch wall time", "s/epoch", "additive"),
+        effect=effect,
+    )
+
+
+async def test_what_was_measured_shows_as_soon_as_there_is_a_record(editor: Editor) -> None:
+    train = editor.folder / "train.py"
+    editor.client.text_document_did_open(opened(train, TRAIN))
+    (before,) = await editor.shows(train, ("DLC101", 8))
+    assert "Measured" not in before.message
+    (finding,) = engine.check([str(train)], config.load(str(editor.folder))).findings
+    folder = editor.folder / ".dlcheck"
+    for change, saved_s in ((types.FileChangeType.Created, 0.2), (types.FileChangeType.Changed, 0.1)):
+        file = Path(store.save(str(editor.folder), measured(finding, editor.folder, saved_s)))
+        # What comes with a new folder is often not told: only the folder is.
+        told = folder if change is types.FileChangeType.Created else file
+        event = types.FileEvent(told.as_uri(), change)
+        editor.client.workspace_did_change_watched_files(types.DidChangeWatchedFilesParams([event]))
+        said = f"confirmed, saves {saved_s * 1000:.0f} ms per epoch"
+        await editor.says(train, f"{before.message}\nMeasured: here on 2 Jan 2026: {said}")
+    shutil.rmtree(folder)
+    gone = types.FileEvent(folder.as_uri(), types.FileChangeType.Deleted)
+    editor.client.workspace_did_change_watched_files(types.DidChangeWatchedFilesParams([gone]))
+    await editor.says(train, before.message)
 
 
 async def test_each_folder_of_a_workspace_has_its_own_configuration(editor: Editor) -> None:
