@@ -20,6 +20,7 @@ from dlcheck.lsp import actions, converting
 from dlcheck.lsp.checking import Checked, Checker
 from dlcheck.lsp.converting import Converter
 from dlcheck.lsp.documents import Document, Documents
+from dlcheck.lsp.garbage import Garbage
 from dlcheck.warm import Interrupted
 
 # Other open files are checked again after a pause in typing: they matter less than the one that is typed in.
@@ -65,6 +66,7 @@ class Server(LanguageServer):
         self._told: dict[str, tuple[str, ...]] = {}
         self._shown: dict[str, set[str]] = {}  # the addresses that diagnostics were published for
         self._done = asyncio.Event()
+        self._garbage = Garbage()
         self._first = True
 
     # -- what the client can do
@@ -117,7 +119,9 @@ class Server(LanguageServer):
             del self._waiting[uri]
             document = self.documents.by_uri.get(uri)
             if document is not None:
+                self._garbage.before_check()
                 await self._check(document)
+        self._garbage.after_checks()
 
     async def _check(self, document: Document) -> None:
         self._running, self._stale = document.uri, False
