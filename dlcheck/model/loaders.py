@@ -427,8 +427,12 @@ def _arg_of(args: Arguments, name: str) -> int | None:
 _NOT_LOADERS = frozenset({"load", "torch_load", "load_state_dict", "safe_load", "load_from_checkpoint", "loads"})
 
 
-def loader_calls(project: Project) -> Iterator[Site]:
+def loader_calls(project: Project) -> Sequence[Site]:
     """Calls that may build a loader: of DataLoader under any name."""
+    return project.once(("loader calls",), lambda: tuple(_loader_calls(project)))
+
+
+def _loader_calls(project: Project) -> Iterator[Site]:
     names = _constructor_names(project)
     for module in project.loaded():
         for site in module.calls:

@@ -120,8 +120,11 @@ class Project:
         self.rule_options = rule_options or {}
         self.modules: dict[str, Module | None] = {}
         self._calls: dict[str, list[Site]] = defaultdict(list)
+        self._plain_calls: dict[str, list[Site]] = defaultdict(list)
+        self._super_calls: dict[tuple[Scope, str], list[Site]] = defaultdict(list)  # by the class that they stand in
         self._references: dict[str, list[tuple[Site, forms.Arg]]] = defaultdict(list)
         self._functions: dict[str, list[Scope]] = defaultdict(list)
+        self._by_base: dict[str, list[Scope]] = defaultdict(list)
         self._aliases: dict[str, set[str]] = defaultdict(set)
         self._options: dict[str, list[Site]] = defaultdict(list)
         self._config: dict[str, list[Store]] = defaultdict(list)
@@ -188,12 +191,20 @@ class Project:
     def _index(self, module: Module) -> None:
         for function in module.functions:
             self._functions[function.name].append(function)
+        for cls in module.classes:
+            for base in cls.node.bases if isinstance(cls.node, forms.Class) else ():
+                self._by_base[last_name(base.value)].append(cls)
         for site in module.calls:
             call = site.expr
             assert isinstance(call, forms.Call)
             name = last_name(call.func)
             if name:
                 self._calls[name].append(site)
+                around = site.scope.owner if _is_super(call.func) else None
+                if around is None:
+                    self._plain_calls[name].append(site)
+                else:
+                    self._super_calls[around, name].append(site)
             if name == "add_argument" or name in module.shortcuts.get("add_argument", ()):
                 option = settings.option_name(call)
                 if option:
@@ -373,13 +384,8 @@ class Project:
     def subclasses(self, cls: Scope) -> list[Scope]:
         """The loaded classes that descend from ``cls``."""
         names = {cls.name} | self.aliases(cls.name)
-        found: list[Scope] = []
-        for other in self.classes():
-            node = other.node
-            if other is cls or not isinstance(node, forms.Class):
-                continue
-            if any(last_name(base.value) in names for base in node.bases) and cls in self.lineage(other):
-                found.append(other)
+        named = dict.fromkeys(other for name in sorted(names) for other in self._by_base.get(name, ()))
+        found = [other for other in named if other is not cls and cls in self.lineage(other)]
         return found + [deeper for direct in found if direct.name not in names for deeper in self.subclasses(direct)]
 
     def is_loader_class(self, cls: Scope) -> bool:
@@ -399,10 +405,9 @@ class Project:
     def _own_stores(self, cls: Scope) -> dict[str, list[Store]]:
         if cls not in self._stores:
             by_name: dict[str, list[Store]] = defaultdict(list)
-            for store in cls.module.stores:
-                method = store.link.scope
-                if method.owner is cls and isinstance(store.target.value, forms.Name):
-                    params = method.function.params
+            for store in cls.module.stores_by_owner.get(cls, ()):
+                if isinstance(store.target.value, forms.Name):
+                    params = store.link.scope.function.params
                     if params and params[0].name == store.target.value.id:
                         by_name[store.target.name].append(store)
             self._stores[cls] = dict(by_name)
@@ -457,7 +462,10 @@ class Project:
         for name in tuple(names):
             names |= self._aliases.get(name, set())
         names.update(self._parameters_holding(scope))
-        return [site for name in sorted(names) for site in self._calls.get(name, ())]
+        sites = [site for name in sorted(names) for site in self._plain_calls.get(name, ())]
+        if owner is not None:
+            sites += [site for cls in self.subclasses(owner) for site in self._super_calls.get((cls, scope.name), ())]
+        return sites
 
     def _parameters_holding(self, scope: Scope) -> Iterator[str]:
         """Names of parameters of the project's functions that this function is passed to."""

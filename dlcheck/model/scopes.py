@@ -228,6 +228,16 @@ class Module:
         return found
 
     @cached_property
+    def stores_by_owner(self) -> dict[Scope, list[Store]]:
+        """The attribute assignments that stand in the methods of each class."""
+        found: dict[Scope, list[Store]] = {}
+        for store in self.stores:
+            owner = store.link.scope.owner
+            if owner is not None:
+                found.setdefault(owner, []).append(store)
+        return found
+
+    @cached_property
     def _links_in_order(self) -> list[tuple[int, Link]]:
         starts = ((self.facts.span(link.stmt.at)[0], number, link) for number, link in enumerate(self.links.values()))
         return [(start, link) for start, _, link in sorted(starts)]
