@@ -729,12 +729,15 @@ def _hide_refuted(report: Report) -> None:
 def _show_files(paths: Sequence[str], config: Config) -> int:
     from dlcheck.engine import discover
 
-    for named in discover([path for path in paths if path != "-"], config):
+    lost = sorted({path for path in paths if path != "-" and files.is_missing(path)})
+    for named in discover([path for path in paths if path != "-" and path not in lost], config):
         if named.problem:
             complain(f"{files.shown(named.file)}: {named.problem}")
         else:
             say(files.shown(named.file))
-    return 0
+    for path in lost:
+        complain(f"error: {path}: {files.MISSING}")
+    return 2 if lost else 0
 
 
 def _write(report: Report, config: Config, options: Mapping[str, Any]) -> None:
@@ -757,7 +760,7 @@ def _write(report: Report, config: Config, options: Mapping[str, Any]) -> None:
                 stream.write(text)
         except OSError as error:
             raise Fault(f"{target}: {error.strerror or error}") from None
-    if not people or target is not None:
+    if not people or target is not None or statistics:
         _complain_of(report)
 
 
@@ -827,6 +830,8 @@ def baseline_command(paths: tuple[str, ...], **options: Any) -> int:
 @click.option("--output-format", "form", type=click.Choice(("text", "json")), default="text")
 def config_command(path: str, form: str, **options: Any) -> None:
     """Show the configuration that is in force for a file or folder, and where each setting comes from."""
+    if files.is_missing(path):
+        raise Fault(f"{path}: {files.MISSING}")
     config = _load([path], options)
     root = files.root_of(common_folder([path])) or config.root
     rows = {key: config.setting(key) for key in KEYS}

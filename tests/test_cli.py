@@ -220,13 +220,65 @@ def test_configuration_is_in_force(console: Console) -> None:
 def test_unreadable_files(console: Console) -> None:
     plant(train=FAULTY, broken="import torch\ndef f(:\n")
     os.mkfifo("pipe.py")
-    session = console(".", "pipe.py", "gone.py", *SHOWN, "-q")
+    session = console(".", "pipe.py", *SHOWN, "-q")
     assert session.status == 1
     assert [line.split(" ")[:2] for line in session.out.splitlines()] == [
         ["broken.py:2:7:", "DLC001"],
-        ["gone.py:1:1:", "DLC001"],
         ["pipe.py:1:1:", "DLC001"],
         ["train.py:3:32:", "DLC203"],
+    ]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        [],
+        ["--ignore", "DLC001"],
+        ["--select", "DLC203"],
+        ["--fail-on", "never"],
+        ["--exit-zero"],
+        ["--quiet"],
+        ["--statistics"],
+        ["--output-file", "report.txt"],
+        ["--output-format", "json"],
+        ["--diff"],
+        ["--fix"],
+        ["--fix-only"],
+        ["--show-files"],
+        ["--isolated"],
+        ["--baseline", "known.json", "--update-baseline"],
+        ["--measure", "--no-records", "--budget", "1", "--total", "1"],
+    ],
+    ids=" ".join,
+)
+def test_a_path_where_nothing_is(options: list[str], console: Console) -> None:
+    plant(train=CLEAN)
+    session = console("nope.py", "train.py", "no/such.py", *options)
+    assert session.status == 2
+    told = session.out if "no such" in session.out else session.err
+    assert told.count("no such file or folder") == 2
+    assert "nope.py" in told
+    assert "no/such.py" in told
+    assert "DLC001" not in session.out
+
+
+@pytest.mark.parametrize("command", [["measure"], ["baseline"], ["config"]], ids=" ".join)
+def test_a_path_where_nothing_is_for_other_commands(command: list[str], console: Console) -> None:
+    session = console(*command, "nope.py")
+    assert session.status == 2
+    assert "nope.py: no such file or folder" in session.out + session.err
+    assert "to measure" not in session.err
+
+
+def test_beside_a_path_where_nothing_is_the_others_are_checked(console: Console) -> None:
+    plant(train=FAULTY)
+    Path("lost.py").symlink_to("nowhere.py")
+    session = console("nope.py", "train.py", "lost.py", *SHOWN, "-q")
+    assert session.status == 2
+    assert [line.split(" ")[:2] for line in session.out.splitlines()] == [
+        ["lost.py:1:1:", "DLC001"],
+        ["train.py:3:32:", "DLC203"],
+        ["error:", "nope.py:"],
     ]
 
 
