@@ -245,7 +245,9 @@ _TIME = section(
         help="For a finding, and for the A/A of a kind.  [60]",
     ),
     click.option("--total", type=_SECONDS, default=600.0, metavar="SECONDS", help="For all findings.  [600]"),
-    click.option("--quick", is_flag=True, help="Four rounds, whatever they say: shows large effects only."),
+    click.option(
+        "--quick", is_flag=True, help="Stop after four rounds, or when --budget is used up: shows large effects only."
+    ),
 )
 _FIGURES = section(
     "What comes of it",
@@ -520,6 +522,8 @@ def _measure(report: Report, config: Config, paths: Sequence[str], options: Mapp
         command.forget(everything, report.checked, config.codes(pages.load()), found)
     report.findings = command.attached(report.findings, found)
     report.warnings += found.problems
+    if command.measured_nothing(found) and (given := _program(options)):
+        report.errors.append(ReportError("", 0, f"nothing could be measured with `{given}`"))
     if options["report"]:
         try:
             command.write_page(options["report"], found)
@@ -530,6 +534,11 @@ def _measure(report: Report, config: Config, paths: Sequence[str], options: Mapp
     if found.interrupted:
         complain("interrupted: what was measured until then is kept")
     return found.interrupted
+
+
+def _program(options: Mapping[str, Any]) -> str:
+    """What was named to be run."""
+    return next((f"--{name} {options[name]}" for name in ("run", "factory") if options[name]), "")
 
 
 @contextlib.contextmanager
