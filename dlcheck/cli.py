@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import date, time
+from fnmatch import fnmatch
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
 
 FORMAT_VARIABLE = "DLCHECK_OUTPUT_FORMAT"
 CACHE = ".dlcheck_cache"
+
+# What is read under its name: configuration, and what a project declares.
+READ_BY_NAME = ("dlcheck.toml", "pyproject.toml", "setup.cfg", "requirements*.txt", "requirements*.in", ".gitignore")
 CACHE_TAG = b"Signature: 8a477f597d28d172789f06886806bc55"
 
 
@@ -365,6 +369,7 @@ def check(paths: tuple[str, ...], **options: Any) -> int:
     _only_with_measure(options)
     fixes = _wants_fixes(options)
     config = _load(named, options)
+    _refuse_to_overwrite(named, config, options)
     if options["show_files"]:
         return _show_files(paths, config)
     if fixes:
@@ -397,6 +402,33 @@ def _only_with_measure(options: Mapping[str, Any]) -> None:
     given = [name for name in ("run", "extract", "factory", "python", "report", "quick") if options[name]]
     if given and not options["measure"]:
         raise click.UsageError(f"--{given[0]} goes with --measure")
+
+
+def _refuse_to_overwrite(paths: Sequence[str], config: Config, options: Mapping[str, Any]) -> None:
+    """Stop before anything is read where a result would take the place of what it is about."""
+    inputs = _inputs(paths, config)
+    known = [config.baseline] if config.baseline is not None else []
+    for name in ("output_file", "report"):
+        if options[name] is not None:
+            _refuse_target(f"--{name.replace('_', '-')}", options[name], [*inputs, *known])
+    if config.baseline is not None and (options["update_baseline"] or options["prune_baseline"]):
+        _refuse_target("the baseline", config.baseline, inputs)
+
+
+def _inputs(paths: Sequence[str], config: Config) -> list[str]:
+    """Files that are read whatever they are called."""
+    return [*paths, *([config.file] if config.file is not None else [])]
+
+
+def _refuse_target(what: str, target: str, inputs: Sequence[str]) -> None:
+    """What people have written is never written over: a mistyped command would lose it."""
+    if not os.path.isfile(target):
+        return
+    real = os.path.realpath(target)
+    ours = {os.path.realpath(path) for path in inputs}
+    named = any(fnmatch(os.path.basename(real), pattern) for pattern in READ_BY_NAME)
+    if real in ours or real.lower().endswith(files.SUFFIXES) or named:
+        raise Fault(f"{what} would overwrite {files.shown(target)}, which is read: name another file")
 
 
 def _finish(report: Report, config: Config, options: Mapping[str, Any]) -> int:
@@ -488,6 +520,7 @@ def measure(paths: tuple[str, ...], **options: Any) -> int:
     options = {**options, **off}
     paths = paths or (".",)
     config = _load(paths, options)
+    _refuse_to_overwrite(paths, config, options)
     with _alone(paths, options):
         _put_back(paths)
         report = _run(paths, config, None, options)
@@ -815,6 +848,7 @@ def baseline_command(paths: tuple[str, ...], **options: Any) -> int:
     paths = paths or (".",)
     config = _load(paths, options)
     file = config.baseline or os.path.join(config.root, baseline.DEFAULT)
+    _refuse_target("the baseline", file, _inputs(paths, config))
     report = engine.check(paths, config)
     try:
         known = baseline.read(file) if os.path.exists(file) else []
