@@ -312,7 +312,7 @@ DOCUMENTS = sorted(
 
 def shown_configurations() -> list[Any]:
     """Every block of TOML in the documentation that configures dlcheck."""
-    blocks = []
+    blocks: list[Any] = []
     for document in DOCUMENTS:
         for block in re.findall(r"^```toml\n(.*?)^```", document.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL):
             if "[tool.dlcheck" in block:
