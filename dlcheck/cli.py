@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import date, time
+from fnmatch import fnmatch
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
 
 FORMAT_VARIABLE = "DLCHECK_OUTPUT_FORMAT"
 CACHE = ".dlcheck_cache"
+
+# What is read under its name: configuration, and what a project declares.
+READ_BY_NAME = ("dlcheck.toml", "pyproject.toml", "setup.cfg", "requirements*.txt", "requirements*.in", ".gitignore")
 CACHE_TAG = b"Signature: 8a477f597d28d172789f06886806bc55"
 
 
@@ -245,7 +249,9 @@ _TIME = section(
         help="For a finding, and for the A/A of a kind.  [60]",
     ),
     click.option("--total", type=_SECONDS, default=600.0, metavar="SECONDS", help="For all findings.  [600]"),
-    click.option("--quick", is_flag=True, help="Four rounds, whatever they say: shows large effects only."),
+    click.option(
+        "--quick", is_flag=True, help="Stop after four rounds, or when --budget is used up: shows large effects only."
+    ),
 )
 _FIGURES = section(
     "What comes of it",
@@ -363,6 +369,7 @@ def check(paths: tuple[str, ...], **options: Any) -> int:
     _only_with_measure(options)
     fixes = _wants_fixes(options)
     config = _load(named, options)
+    _refuse_to_overwrite(named, config, options)
     if options["show_files"]:
         return _show_files(paths, config)
     if fixes:
@@ -395,6 +402,33 @@ def _only_with_measure(options: Mapping[str, Any]) -> None:
     given = [name for name in ("run", "extract", "factory", "python", "report", "quick") if options[name]]
     if given and not options["measure"]:
         raise click.UsageError(f"--{given[0]} goes with --measure")
+
+
+def _refuse_to_overwrite(paths: Sequence[str], config: Config, options: Mapping[str, Any]) -> None:
+    """Stop before anything is read where a result would take the place of what it is about."""
+    inputs = _inputs(paths, config)
+    known = [config.baseline] if config.baseline is not None else []
+    for name in ("output_file", "report"):
+        if options[name] is not None:
+            _refuse_target(f"--{name.replace('_', '-')}", options[name], [*inputs, *known])
+    if config.baseline is not None and (options["update_baseline"] or options["prune_baseline"]):
+        _refuse_target("the baseline", config.baseline, inputs)
+
+
+def _inputs(paths: Sequence[str], config: Config) -> list[str]:
+    """Files that are read whatever they are called."""
+    return [*paths, *([config.file] if config.file is not None else [])]
+
+
+def _refuse_target(what: str, target: str, inputs: Sequence[str]) -> None:
+    """What people have written is never written over: a mistyped command would lose it."""
+    if not os.path.isfile(target):
+        return
+    real = os.path.realpath(target)
+    ours = {os.path.realpath(path) for path in inputs}
+    named = any(fnmatch(os.path.basename(real), pattern) for pattern in READ_BY_NAME)
+    if real in ours or real.lower().endswith(files.SUFFIXES) or named:
+        raise Fault(f"{what} would overwrite {files.shown(target)}, which is read: name another file")
 
 
 def _finish(report: Report, config: Config, options: Mapping[str, Any]) -> int:
@@ -486,6 +520,7 @@ def measure(paths: tuple[str, ...], **options: Any) -> int:
     options = {**options, **off}
     paths = paths or (".",)
     config = _load(paths, options)
+    _refuse_to_overwrite(paths, config, options)
     with _alone(paths, options):
         _put_back(paths)
         report = _run(paths, config, None, options)
@@ -520,6 +555,8 @@ def _measure(report: Report, config: Config, paths: Sequence[str], options: Mapp
         command.forget(everything, report.checked, config.codes(pages.load()), found)
     report.findings = command.attached(report.findings, found)
     report.warnings += found.problems
+    if command.measured_nothing(found) and (given := _program(options)):
+        report.errors.append(ReportError("", 0, f"nothing could be measured with `{given}`"))
     if options["report"]:
         try:
             command.write_page(options["report"], found)
@@ -530,6 +567,11 @@ def _measure(report: Report, config: Config, paths: Sequence[str], options: Mapp
     if found.interrupted:
         complain("interrupted: what was measured until then is kept")
     return found.interrupted
+
+
+def _program(options: Mapping[str, Any]) -> str:
+    """What was named to be run."""
+    return next((f"--{name} {options[name]}" for name in ("run", "factory") if options[name]), "")
 
 
 @contextlib.contextmanager
@@ -729,12 +771,15 @@ def _hide_refuted(report: Report) -> None:
 def _show_files(paths: Sequence[str], config: Config) -> int:
     from dlcheck.engine import discover
 
-    for named in discover([path for path in paths if path != "-"], config):
+    lost = sorted({path for path in paths if path != "-" and files.is_missing(path)})
+    for named in discover([path for path in paths if path != "-" and path not in lost], config):
         if named.problem:
             complain(f"{files.shown(named.file)}: {named.problem}")
         else:
             say(files.shown(named.file))
-    return 0
+    for path in lost:
+        complain(f"error: {path}: {files.MISSING}")
+    return 2 if lost else 0
 
 
 def _write(report: Report, config: Config, options: Mapping[str, Any]) -> None:
@@ -757,7 +802,7 @@ def _write(report: Report, config: Config, options: Mapping[str, Any]) -> None:
                 stream.write(text)
         except OSError as error:
             raise Fault(f"{target}: {error.strerror or error}") from None
-    if not people or target is not None:
+    if not people or target is not None or statistics:
         _complain_of(report)
 
 
@@ -803,6 +848,7 @@ def baseline_command(paths: tuple[str, ...], **options: Any) -> int:
     paths = paths or (".",)
     config = _load(paths, options)
     file = config.baseline or os.path.join(config.root, baseline.DEFAULT)
+    _refuse_target("the baseline", file, _inputs(paths, config))
     report = engine.check(paths, config)
     try:
         known = baseline.read(file) if os.path.exists(file) else []
@@ -827,6 +873,8 @@ def baseline_command(paths: tuple[str, ...], **options: Any) -> int:
 @click.option("--output-format", "form", type=click.Choice(("text", "json")), default="text")
 def config_command(path: str, form: str, **options: Any) -> None:
     """Show the configuration that is in force for a file or folder, and where each setting comes from."""
+    if files.is_missing(path):
+        raise Fault(f"{path}: {files.MISSING}")
     config = _load([path], options)
     root = files.root_of(common_folder([path])) or config.root
     rows = {key: config.setting(key) for key in KEYS}

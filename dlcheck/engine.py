@@ -164,7 +164,12 @@ class _Run:
 
     def _named(self, paths: Sequence[str]) -> list[Named]:
         excluded = _force_exclude(self.config)
-        named = self.finder.named([path for path in paths if path != "-" or not self.stdin], force_exclude=excluded)
+        paths_on_disk = [path for path in paths if path != "-" or not self.stdin]
+        lost = {path for path in paths_on_disk if os.path.abspath(path) not in self.overlays and files.is_missing(path)}
+        self.errors += [
+            ReportError(path, 0, files.MISSING) for path in sorted(lost) if not excluded(os.path.abspath(path))
+        ]
+        named = self.finder.named([path for path in paths_on_disk if path not in lost], force_exclude=excluded)
         if self.stdin and "-" in paths and not excluded(self.stdin):
             named = [one for one in named if one.file != self.stdin] + [Named(self.stdin, True)]
         return named

@@ -90,6 +90,20 @@ def shown(file: str) -> str:
     return path.replace(os.sep, "/")
 
 
+MISSING = "no such file or folder"
+
+
+def is_missing(path: str) -> bool:
+    """Whether nothing stands at a path; what cannot be looked at, and a link that leads nowhere, does stand there."""
+    try:
+        os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except (OSError, ValueError):
+        pass
+    return False
+
+
 # Reading
 
 

@@ -220,14 +220,120 @@ def test_configuration_is_in_force(console: Console) -> None:
 def test_unreadable_files(console: Console) -> None:
     plant(train=FAULTY, broken="import torch\ndef f(:\n")
     os.mkfifo("pipe.py")
-    session = console(".", "pipe.py", "gone.py", *SHOWN, "-q")
+    session = console(".", "pipe.py", *SHOWN, "-q")
     assert session.status == 1
     assert [line.split(" ")[:2] for line in session.out.splitlines()] == [
         ["broken.py:2:7:", "DLC001"],
-        ["gone.py:1:1:", "DLC001"],
         ["pipe.py:1:1:", "DLC001"],
         ["train.py:3:32:", "DLC203"],
     ]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        [],
+        ["--ignore", "DLC001"],
+        ["--select", "DLC203"],
+        ["--fail-on", "never"],
+        ["--exit-zero"],
+        ["--quiet"],
+        ["--statistics"],
+        ["--output-file", "report.txt"],
+        ["--output-format", "json"],
+        ["--diff"],
+        ["--fix"],
+        ["--fix-only"],
+        ["--show-files"],
+        ["--isolated"],
+        ["--baseline", "known.json", "--update-baseline"],
+        ["--measure", "--no-records", "--budget", "1", "--total", "1"],
+    ],
+    ids=" ".join,
+)
+def test_a_path_where_nothing_is(options: list[str], console: Console) -> None:
+    plant(train=CLEAN)
+    session = console("nope.py", "train.py", "no/such.py", *options)
+    assert session.status == 2
+    told = session.out if "no such" in session.out else session.err
+    assert told.count("no such file or folder") == 2
+    assert "nope.py" in told
+    assert "no/such.py" in told
+    assert "DLC001" not in session.out
+
+
+@pytest.mark.parametrize("command", [["measure"], ["baseline"], ["config"]], ids=" ".join)
+def test_a_path_where_nothing_is_for_other_commands(command: list[str], console: Console) -> None:
+    session = console(*command, "nope.py")
+    assert session.status == 2
+    assert "nope.py: no such file or folder" in session.out + session.err
+    assert "to measure" not in session.err
+
+
+def test_beside_a_path_where_nothing_is_the_others_are_checked(console: Console) -> None:
+    plant(train=FAULTY)
+    Path("lost.py").symlink_to("nowhere.py")
+    session = console("nope.py", "train.py", "lost.py", *SHOWN, "-q")
+    assert session.status == 2
+    assert [line.split(" ")[:2] for line in session.out.splitlines()] == [
+        ["lost.py:1:1:", "DLC001"],
+        ["train.py:3:32:", "DLC203"],
+        ["error:", "nope.py:"],
+    ]
+
+
+# Each writes a file; what stands in for TARGET is the file.
+WRITING = {
+    "report": ["--output-file", "TARGET"],
+    "report of a fix": ["--fix", "--output-file", "TARGET"],
+    "report of a measurement": ["--measure", "--output-file", "TARGET"],
+    "page": ["--measure", "--report", "TARGET"],
+    "page of the command": ["measure", "--report", "TARGET"],
+    "baseline": ["baseline", "--baseline", "TARGET"],
+    "more of a baseline": ["--update-baseline", "--baseline", "TARGET"],
+    "less of a baseline": ["--prune-baseline", "--baseline", "TARGET"],
+}
+
+
+@pytest.mark.parametrize("words", WRITING.values(), ids=WRITING)
+@pytest.mark.parametrize(
+    "target",
+    ["other.py", "nb.ipynb", "Old.PY", "link.txt", "script", "requirements-dev.txt", "pyproject.toml", "./train.py"],
+)
+def test_no_source_is_overwritten(words: list[str], target: str, console: Console) -> None:
+    plant(train=FAULTY)
+    for name in ("other.py", "nb.ipynb", "Old.PY", "script", "requirements-dev.txt"):
+        Path(name).write_text(FAULTY)
+    Path("link.txt").symlink_to("other.py")
+    before = {file.name: file.read_bytes() for file in Path().iterdir() if file.is_file()}
+    session = console(*(target if word == "TARGET" else word for word in words), "train.py", "./script")
+    assert session.status == 2
+    assert session.out == ""
+    (line,) = session.err.splitlines()
+    assert "would overwrite " in line
+    assert line.endswith(", which is read: name another file")
+    assert {file.name: file.read_bytes() for file in Path().iterdir() if file.is_file()} == before
+
+
+def test_a_baseline_is_not_overwritten_by_a_report(console: Console) -> None:
+    plant(train=FAULTY)
+    assert console("baseline", "train.py").status == 0
+    session = console("train.py", "--baseline", ".dlcheck-baseline.json", "--output-file", ".dlcheck-baseline.json")
+    assert session.status == 2
+    assert "--output-file would overwrite .dlcheck-baseline.json" in session.err
+
+
+def test_what_is_no_source_is_written_again(console: Console) -> None:
+    plant(train=FAULTY)
+    Path("report.txt").write_text("of yesterday")
+    assert console("train.py", *SHOWN, "--output-file", "report.txt").status == 1
+    assert Path("report.txt").read_text().startswith("train.py:3:")
+
+
+def test_the_stub_of_a_rule_overwrites_nothing(console: Console) -> None:
+    Path("ABC101-big-batches.md").write_text("mine")
+    assert console("new-rule", "ABC101", "big-batches", "--directory", ".").status == 2
+    assert Path("ABC101-big-batches.md").read_text() == "mine"
 
 
 def test_internal_errors_exit_with_2(console: Console, monkeypatch: pytest.MonkeyPatch) -> None:

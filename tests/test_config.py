@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import jsonschema
 import pytest
+import tomli
 
 from dlcheck import config, files, pages
 from dlcheck.config import KEYS, Config, ConfigError, declared, load
@@ -300,3 +302,33 @@ def test_every_page_can_be_selected_by_name() -> None:
     known = pages.load()
     for one in known.values():
         assert Config(overrides={"select": (one.name,)}).codes(known) == {one.code, "DLC001"}
+
+
+ROOT = Path(__file__).resolve().parent.parent
+DOCUMENTS = sorted(
+    {*ROOT.glob("*.md"), *(file for top in ("docs", "rules", "editors") for file in ROOT.glob(top + "/**/*.md"))}
+)
+
+
+def shown_configurations() -> list[Any]:
+    """Every block of TOML in the documentation that configures dlcheck."""
+    blocks: list[Any] = []
+    for document in DOCUMENTS:
+        for block in re.findall(r"^```toml\n(.*?)^```", document.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL):
+            if "[tool.dlcheck" in block:
+                blocks.append(pytest.param(block, id=f"{document.name}-{len(blocks)}"))
+    return blocks
+
+
+def test_the_readme_shows_configurations() -> None:
+    assert sum(str(block.id).startswith("README.md") for block in shown_configurations()) >= 2
+
+
+@pytest.mark.parametrize("block", shown_configurations())
+def test_what_the_documentation_shows_is_accepted(block: str, tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text(block, encoding="utf-8")
+    settings = load(str(tmp_path))
+    assert settings.file is not None
+    assert set(settings.rule_options(pages.load())) >= set(settings.settings.get("rules", {}))
+    assert settings.unknown_rules(pages.load) == []
+    jsonschema.validate(tomli.loads(block)["tool"]["dlcheck"], SCHEMA)

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dlcheck.facts import extract, forms
+from dlcheck.facts import Unreadable, extract, forms
 from dlcheck.facts.forms import ModuleFacts
 from dlcheck.files import decode, to_source
 from dlcheck.source import Source
@@ -532,3 +532,70 @@ def parsed(text: str, form: Any) -> Any:
     (statement,) = extract(source(f"(\n{inner}\n)\n")).body
     assert isinstance(statement, forms.Do)
     return statement.value
+
+
+# -- long tables of constants
+
+NUMBERS = [str(number) for number in range(3000)]
+TABLES = {
+    "a list": f"[{', '.join(NUMBERS)}]",
+    "a tuple of signed numbers": f"({', '.join('-' + number for number in NUMBERS)})",
+    "a set, a line for each": "{\n" + "".join(f"    {number},\n" for number in NUMBERS) + "}",
+    "a dict of rows": "{" + ", ".join(f'"é{number}": [{number}, 2.5, None]' for number in NUMBERS) + "}",
+    "rows": "[" + ",\r\n".join(f"({number}, 'ß')" for number in NUMBERS) + "]",
+    "comments": "[" + ", # (one\n".join(NUMBERS) + "]",
+    "joined strings": "[" + ", ".join(f"'a' 'b{number}'" for number in NUMBERS) + "]",
+}
+
+
+@pytest.mark.parametrize("table", TABLES.values(), ids=TABLES)
+@pytest.mark.parametrize("newline", ["\n", "\r\n"])
+def test_a_long_table_is_not_kept(table: str, newline: str) -> None:
+    text = f'x = "ü", {table}, f(1)\ny = g(2)  # end\n'.replace("\r\n", "\n").replace("\n", newline)
+    facts = extract(source(text))
+    assert sum(1 for _ in below(facts.body)) < 500
+    assert len(facts.spans) < 1000
+    assert texts(text, forms.Call) == ["f(1)", "g(2)"]
+    kinds = (forms.Dict, forms.Sequence)
+    written = table.replace("\r\n", "\n").replace("\n", newline)
+    written = written.strip("()")  # which are no part of a tuple
+    assert written in [text[slice(*facts.span(form.at))] for form in below(facts.body) if isinstance(form, kinds)]
+
+
+def test_how_many_are_left_out() -> None:
+    *kept, star = first(f"x = [{', '.join(NUMBERS)}]\n", forms.Sequence).items
+    assert isinstance(star, forms.Star)
+    assert bare(star.value) == ("Const", (int, len(NUMBERS) - len(kept)))
+    assert [item.value for item in kept] == list(range(len(kept)))
+
+
+LONG_LIST = f"[{', '.join(NUMBERS)}]"
+WHOLE = {
+    "something else among them": f"[{', '.join(NUMBERS)}, other]",
+    "brackets around items": f"[{', '.join(f'({number})' for number in NUMBERS)}]",
+    "no brackets around the whole": f"{', '.join(NUMBERS)}",
+    "none, but brackets at both ends": f"(0), {', '.join(NUMBERS)}, (1)",
+    "keys that are no constants": "{" + ", ".join(f"k{number}: {number}" for number in NUMBERS) + "}",
+}
+
+
+@pytest.mark.parametrize("table", WHOLE.values(), ids=WHOLE)
+def test_what_may_mean_something_is_kept(table: str) -> None:
+    kept = sum(isinstance(form, forms.Const) for form in below(extract(source(f"x = {table}\n")).body))
+    assert kept >= len(NUMBERS)
+
+
+def test_what_stands_beside_a_long_table_is_kept() -> None:
+    text = f'x = {{"words": {LONG_LIST}, "num_workers": 4, "more": [{LONG_LIST}, f({LONG_LIST}), name]}}\n'
+    facts = extract(source(text))
+    assert sum(1 for _ in below(facts.body)) < 500
+    entries = first(text, forms.Dict).entries
+    assert [entry.key.value for entry in entries] == ["words", "num_workers", "more"]
+    assert entries[1].value.value == 4
+    assert sorted(texts(text, forms.Name)) == ["f", "name", "x"]
+
+
+def test_what_is_wrong_beside_a_long_table_is_placed_where_it_stands() -> None:
+    with pytest.raises(Unreadable) as caught:
+        extract(source("x = [\n" + "".join(f"{number},\n" for number in NUMBERS) + "]\ny = = 1\n"))
+    assert caught.value.line == len(NUMBERS) + 3

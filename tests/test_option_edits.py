@@ -120,6 +120,28 @@ def test_workers_and_what_needs_them_go_together(tmp_path: Path, monkeypatch: py
     compile(after, "train.py", "exec")
 
 
+DEFAULT = """\
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+
+def make(num_workers=2):
+    return DataLoader(TensorDataset(torch.zeros(9, 3)), num_workers=num_workers)
+
+
+def main():
+    for batch in make():
+        print(batch)
+"""
+
+
+def test_of_a_default_it_is_not_said_that_others_use_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "train.py").write_text(DEFAULT, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    said = "what is set by the default of `num_workers` may serve callers elsewhere"
+    assert [found.unfixed for found in findings("DLC204")] == [said]
+
+
 def test_a_subclass_with_arguments_of_its_own_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     top = "\n\nclass Own(DataLoader):\n    def __init__(self, data):\n        super().__init__(data, num_workers=2)\n"
     write(tmp_path, monkeypatch, "    loader = Own(dataset)", top)

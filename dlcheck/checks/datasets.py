@@ -12,7 +12,7 @@ from dlcheck.model.data.keeping import Handle, Kept
 from dlcheck.model.data.lazy_images import lazy_images
 from dlcheck.model.datasets import DatasetClass
 from dlcheck.model.loaders import Loader, OptionAlt
-from dlcheck.model.program import copies_to_workers
+from dlcheck.model.program import copies_to_workers, forks, only_forks
 from dlcheck.model.values import Const
 
 
@@ -40,9 +40,12 @@ def _eager_variant(loader: Loader, kept: Kept, workers: OptionAlt) -> str | None
         return "no-workers"
     if not workers.positive:
         return None
-    if kept.kind != "array":
+    if kept.kind == "objects":
         return ""
-    return "copied-array" if copies_to_workers(loader) else "shared-array"
+    if copies_to_workers(loader):
+        return "copied-array"
+    forked = forks(loader) or only_forks(loader.project)
+    return "decoded-files" if kept.kind == "buffers" and not forked else "shared-array"
 
 
 def _eager(loader: Loader, dataset: DatasetClass, kept: Kept, workers: OptionAlt, variant: str) -> Finding:

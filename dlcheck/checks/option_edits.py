@@ -26,7 +26,8 @@ from dlcheck.model.values import Const, Origin
 class Change(NamedTuple):
     """A change of a call, a dict literal, or a single value.
 
-    ``where`` says in words where that is, "" in the constructor's call; ``shared`` whether others read the value.
+    ``where`` says in words where that is, "" in the constructor's call; ``shared`` whether others read the value;
+    ``open`` whether nobody here knows, since it is a default.
     """
 
     module: Module
@@ -34,6 +35,7 @@ class Change(NamedTuple):
     step: edits.Step
     where: str = ""
     shared: bool = False
+    open: bool = False
 
 
 # -- putting a fix together
@@ -71,7 +73,7 @@ def alone(change: Change | Refused) -> Change | Refused:
     if isinstance(change, Refused) or not change.shared:
         return change
     what = f"what is set {change.where}" if change.where else "the call"
-    return Refused(f"{what} serves others as well")
+    return Refused(f"{what} may serve callers elsewhere" if change.open else f"{what} serves others as well")
 
 
 def workers_text(loader: Loader) -> str | Refused:
@@ -347,17 +349,17 @@ def _default(project: Project, origin: Origin, said: str, text: str) -> Change |
     for scope in module.functions:
         for param in scope.function.params:
             if param.at == origin.at and isinstance(param.default, forms.Const):
-                return Change(module, param.default, _replacing(text), f"by the {origin.words}", True)
+                return Change(module, param.default, _replacing(text), f"by the {origin.words}", shared=True, open=True)
     holder = _holder(project, module, origin.at)
     if holder is None:
         return Refused(f"{origin.words} decides it")
     call = holder.value
     if isinstance(call, forms.Const):
-        return Change(module, call, _replacing(text), f"by the {origin.words}", True)
+        return Change(module, call, _replacing(text), f"by the {origin.words}", shared=True, open=True)
     if not isinstance(call, forms.Call) or not _has_plain_default(call):
         return Refused(f"`{said}` is for the user to choose")
     step = partial(edits.set_argument, name="default", value=text, order=())
-    return Change(module, call, step, f"by the {origin.words}", True)
+    return Change(module, call, step, f"by the {origin.words}", shared=True, open=True)
 
 
 def _has_plain_default(call: forms.Call) -> bool:

@@ -29,7 +29,14 @@ def extract(source: Source) -> ModuleFacts:
     """
     # libcst is most of the start-up time: not before there is something to parse.
     from dlcheck.facts.gate import refuse_hazards
+    from dlcheck.facts.tables import without_tables
     from dlcheck.facts.walk import walk
 
-    refuse_hazards(source.text)
-    return walk(source.text)
+    tree = refuse_hazards(source.text)
+    text = source.text if tree is None else without_tables(source.text, tree)
+    try:
+        return walk(text)
+    except Unreadable:
+        if text == source.text:
+            raise
+        return walk(source.text)  # what is wrong is said of what is written

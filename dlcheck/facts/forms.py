@@ -80,7 +80,7 @@ class Sequence(Form):
 
 
 class Entry(Form):
-    """``key: value`` of a dict literal; without a key, ``**value``."""
+    """``key: value`` of a dict literal; without a key, ``**value``, of which a number stands for entries left out."""
 
     key: Expr | None
     value: Expr
@@ -93,7 +93,7 @@ class Dict(Form):
 
 
 class Star(Form):
-    """``*value`` in a sequence."""
+    """``*value`` in a sequence; a constant number, which nothing can unpack, stands for items that are left out."""
 
     value: Expr
     at: int

@@ -26,8 +26,11 @@ MAX_OPERANDS = (
 MAX_PATTERN_WEIGHT = 18  # libcst's time for a pattern doubles with each bracket, and more so with a brace
 
 
-def refuse_hazards(text: str) -> None:
-    """Raise Unreadable for text that is not Python or that libcst must not see."""
+def refuse_hazards(text: str) -> ast.AST | None:
+    """Raise Unreadable for text that is not Python or that libcst must not see.
+
+    CPython's tree of the text, where the running Python knows its syntax.
+    """
     null = text.find("\0")
     if null >= 0:  # which CPython places nowhere
         before = text[:null]
@@ -45,6 +48,8 @@ def refuse_hazards(text: str) -> None:
     else:
         if _refuse_deep_tree(tree):
             _refuse_deep_patterns(text)
+        return tree
+    return None
 
 
 def _parse(text: str) -> ast.AST:

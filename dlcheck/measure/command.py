@@ -68,6 +68,12 @@ def measure(findings: Sequence[Finding], settings: Settings, listener: Listener,
     return found
 
 
+def measured_nothing(found: Measurements) -> bool:
+    """Whether all that was tried failed."""
+    verdicts = {record.verdict for record in found.records}
+    return "error" in verdicts and verdicts <= {"error", "not-measurable-here"}
+
+
 def _failures(records: Sequence[Record]) -> Iterator[str]:
     """What went wrong, for reports that say nothing of measurements."""
     failed = [one.reason for one in records if one.verdict == "error"]

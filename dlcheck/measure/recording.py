@@ -21,6 +21,7 @@ from dlcheck.measure.statistics import LOOKS
 
 Audit = Literal["log", "keep", "deny"]
 
+USED_UP = "the time for all findings (--total) was used up"
 _WORTH = 0.5  # a control that reaches more than this share of an effect is the better advice
 
 
@@ -115,7 +116,7 @@ class Measured:
         checks += _lacking(self.outcome)
         if not one.template.same_batches:
             checks = [guard for guard in checks if guard.name != "same-batches"]
-        judged, reason = self._judged(one, pair, found, checks, known)
+        judged, reason = self._judged(one, pair, found, checks, known, self._stopped(context.settings))
         plain = context.plain(one.finding, judged, reason, self.evidence, one.template.experiment)
         details = self._details(one, pair, found)
         return replace(
@@ -141,6 +142,12 @@ class Measured:
             "cost": {"wall_s": outcome.wall_s, "setup_s": outcome.setup_s, "budget_s": self.budget_s},
         }
 
+    def _stopped(self, settings: Settings) -> str:
+        """Why there are no more rounds."""
+        if self.outcome.stopped != "budget":
+            return self.outcome.stopped or "stopped"
+        return USED_UP if self.budget_s < settings.budget_s else "the time for it (--budget) was used up"
+
     def _judged(
         self,
         one: Plan,
@@ -148,6 +155,7 @@ class Measured:
         found: Effect | None,
         checks: Sequence[Guard],
         controls: Mapping[str, Effect],
+        stopped: str,
     ) -> tuple[Verdict, str]:
         outcome = self.outcome
         if lacking := _package(outcome.failures.get(pair.a), self.evidence):
@@ -160,13 +168,11 @@ class Measured:
         if pair.b in outcome.failures:
             return "suggestion-breaks", f"what is suggested could not be run: {outcome.failures[pair.b]}"
         if found is None:
-            why = {"budget": "the time was used up", "interrupted": "interrupted"}.get(outcome.stopped, "stopped")
-            return "inconclusive", f"{why} before two rounds were done"
+            return "inconclusive", f"{stopped} before two rounds were done"
         plain = verdict.judge(found, pair.kind, self.noise)
         reason = verdict.reason(plain, found, pair.kind, self.noise, one.template.metric.name)
         if found.n_units < LOOKS[0]:
-            why = {"budget": "the time was used up", "interrupted": "interrupted"}.get(outcome.stopped, "stopped")
-            return "inconclusive", f"{why} after {found.n_units} {found.units}; {reason.rpartition('; ')[2]}"
+            return "inconclusive", f"{stopped} after {found.n_units} {found.units}; {reason.rpartition('; ')[2]}"
         failed = next((guard for guard in checks if guard.status == "fail"), None)
         if failed is not None:
             return verdict.capped(plain, checks), f"{failed.detail}; {reason.rpartition('; ')[2]}"

@@ -20,6 +20,7 @@ from dlcheck.measure.plan import (
     QUESTIONS,
     Plan,
     Subject,
+    Template,
     combined,
     missing,
     plan,
@@ -28,14 +29,13 @@ from dlcheck.measure.plan import (
 )
 from dlcheck.measure.program import SET_UP_S
 from dlcheck.measure.record import Evidence, Guard, Noise, Record, Verdict
-from dlcheck.measure.recording import Context, Measured, Settings
+from dlcheck.measure.recording import USED_UP, Context, Measured, Settings
 from dlcheck.measure.runner import AGAIN, REPLAY, Comparison, Group, Progress, Runner
 from dlcheck.measure.statistics import BLOCKS
 
 __all__ = ["Session", "Settings", "Step", "Unusable"]
 
 _COST = {"oracle": 0, "epoch": 1, "startup": 2, "steady": 3, "memory": 4}
-USED_UP = "the time for all findings (--total) was used up"
 EMPTY = "run like this the dataset is empty: there is nothing to load"
 ANSWER_S = 30.0  # that any answer may take, whatever the budget
 RANKS_S = 60.0  # until all ranks are at their loader, besides what one process needs: they may wait for each other
@@ -400,7 +400,25 @@ class Session:
                 yield replace(record, guards=[note, *record.guards])
             return
         work = self._on_device(plans) if first.template.device else self._workload(first)
-        yield from self._measure(plans, work.evidence, {"hosts": work.hosts, "one_process": work.one_process})
+        why = self._why_stand_in(first.template) if work.evidence == "synthetic" else ""
+        if why:
+            codes = dict.fromkeys(one.finding.code for one in plans)
+            self.notes += [f"{code} is measured by a stand-in: {why}" for code in codes]
+        for record in self._measure(plans, work.evidence, {"hosts": work.hosts, "one_process": work.one_process}):
+            yield replace(record, guards=[Guard("stand-in", "skipped", why), *record.guards]) if why else record
+
+    def _why_stand_in(self, template: Template) -> str:
+        """Why what the user named is not what is measured; empty where nothing was named."""
+        if not (self.settings.run or self.settings.factory):
+            return ""
+        if template.in_vivo:
+            of = (
+                "--extract stops the program before its loop" if self.settings.run else "a factory has no training loop"
+            )
+            return f"it is about the loop, and {of}"
+        if template.device:
+            return "it is about a device, which is timed by itself"
+        return "its advice needs other code, and dlcheck does not rewrite yours"
 
     def _on_device(self, plans: Sequence[Plan]) -> workload.Workload:
         first = plans[0]

@@ -514,8 +514,8 @@ def _len(ev: Evaluator, args: Arguments) -> list[Alt]:
     first = calling.positional(args, 0)
     if first is not None:
         values = [alt.value for alt in ev.force(first)]
-        if len(values) == 1 and isinstance(values[0], Many) and not values[0].open:
-            return [Alt(Const(len(values[0].items)), ANY)]
+        if len(values) == 1 and isinstance(values[0], Many) and values[0].length is not None:
+            return [Alt(Const(values[0].length), ANY)]
     return [Alt(Unknown(("len", *calling.call_key(args))), ANY)]
 
 

@@ -678,7 +678,13 @@ def _call(ev: Evaluator, expr: forms.Call, point: Point) -> list[Alt]:
 def _sequence(ev: Evaluator, expr: forms.Sequence, point: Point) -> list[Alt]:
     open_ = any(isinstance(item, forms.Star) for item in expr.items)
     items = tuple(Thunk(item, point) for item in expr.items if not isinstance(item, forms.Star))
-    return [Alt(Many(expr.kind, items, open_), ANY)]
+    return [Alt(Many(expr.kind, items, open_, _left_out(expr)), ANY)]
+
+
+def _left_out(expr: forms.Sequence) -> int | None:
+    last = expr.items[-1] if expr.items else None
+    number = last.value if isinstance(last, forms.Star) else None
+    return number.value if isinstance(number, forms.Const) and isinstance(number.value, int) else None
 
 
 def _dict(ev: Evaluator, expr: forms.Dict, point: Point) -> list[Alt]:

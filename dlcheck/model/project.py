@@ -482,14 +482,21 @@ class Project:
                         yield params[number].name
 
     def _match_call(self, scope: Scope, site: Site, found: list[tuple[Arguments, Point]]) -> None:
+        if self.may_call(site, scope):
+            call = site.expr
+            assert isinstance(call, forms.Call)
+            point = self.point(site)
+            found.append((calling.arguments(call, point), point))
+
+    def may_call(self, site: Site, scope: Scope) -> bool:
+        """Whether a function is among those that a call is known to call."""
         call = site.expr
-        assert isinstance(call, forms.Call)
-        point = self.point(site)
-        for value in self.evaluator.values(call.func, point):
-            exact = getattr(value, "scope", None) is scope
-            if self._means(value, scope) and (exact or not _is_super(call.func)):
-                found.append((calling.arguments(call, point), point))
-                return
+        if not isinstance(call, forms.Call):
+            return False
+        return any(
+            self._means(value, scope) and (getattr(value, "scope", None) is scope or not _is_super(call.func))
+            for value in self.evaluator.values(call.func, self.point(site))
+        )
 
     def _means(self, value: Value, scope: Scope) -> bool:
         if isinstance(value, Func):

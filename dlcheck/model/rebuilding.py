@@ -101,7 +101,7 @@ def loop_of_calls(loader: Loader) -> Link | None:
     scope, frame = loader.link.scope, loader.ref.point.frame
     if scope.kind != "function" or not loader.loops or not _always_builds(loader.link) or loader.dataset_changes():
         return None
-    if not _built_of_arguments(loader.project, scope, loader.call):
+    if not _built_of_arguments(loader.project, scope, _arguments(loader.call)):
         return None
     return _calling_loop(loader.project, scope, frame, 0)
 
@@ -119,12 +119,24 @@ def _always_builds(link: Link) -> bool:
     return not any(isinstance(earlier.stmt, (forms.If, forms.Return)) for earlier in link.block[: link.index])
 
 
-def _built_of_arguments(project: Project, scope: Scope, call: forms.Call) -> bool:
+def _arguments(call: forms.Call) -> Iterator[forms.Expr]:
+    """All that stands in the arguments of a call."""
+    return (part for arg in call.args for part in descend(arg.value))
+
+
+def _given(call: forms.Call) -> Iterator[forms.Expr]:
+    """All that stands in what a call is given: its arguments, and the object whose method it is."""
+    yield from _arguments(call)
+    if isinstance(call.func, forms.Attr):
+        yield from descend(call.func.value)
+
+
+def _built_of_arguments(project: Project, scope: Scope, given: Iterable[forms.Expr]) -> bool:
     """Whether a call in a function is given only its parameters, what ``__init__`` set, and names from outside."""
     params = {param.name for param in scope.function.params}
     rebound = {name for link in scope.body for name in link.changes}
     owner = scope.owner
-    for expr in (part for arg in call.args for part in descend(arg.value)):
+    for expr in given:
         if isinstance(expr, forms.Name) and (expr.id in rebound or expr.id in scope.names - params):
             return False
         if isinstance(expr, (forms.Call, forms.Lambda, forms.Comp)):
@@ -143,13 +155,13 @@ def _calling_loop(project: Project, scope: Scope, frame: Frame, depth: int) -> L
         return None
     site = frame.site
     points = [site] if site is not None else list(callers_in(project, scope, ANY))
-    found = [_loop_around(project, point, depth) for point in points]
+    found = [_loop_around(project, scope, point, depth) for point in points]
     return found[0] if found and all(loop is not None for loop in found) else None
 
 
-def _loop_around(project: Project, point: Point, depth: int) -> Link | None:
+def _loop_around(project: Project, scope: Scope, point: Point, depth: int) -> Link | None:
     child = point.link
-    calls = _calls_at(point)
+    calls = _calls_at(project, point, scope)
     for outer in point.link.outer():
         if isinstance(outer.stmt, (forms.If, forms.Try, forms.Match)) or child.slot == "orelse":
             return None
@@ -158,26 +170,30 @@ def _loop_around(project: Project, point: Point, depth: int) -> Link | None:
         child = outer
     if any(isinstance(earlier.stmt, (forms.If, forms.Return)) for earlier in point.link.block[: point.link.index]):
         return None
-    scope = point.link.scope
-    if scope.kind != "function" or not all(_built_of_arguments(project, scope, call) for call in calls):
+    caller = point.link.scope
+    if caller.kind != "function" or not all(_built_of_arguments(project, caller, _given(call)) for call in calls):
         return None
-    return _calling_loop(project, scope, point.frame, depth + 1)
+    return _calling_loop(project, caller, point.frame, depth + 1)
 
 
-def _calls_at(point: Point) -> list[forms.Call]:
-    """The calls of the statement itself: what each of them is given must stay the same."""
-    sites = (site for site in point.module.calls_in(point.link) if site.link is point.link)
-    return [site.expr for site in sites if isinstance(site.expr, forms.Call)]
+def _calls_at(project: Project, point: Point, scope: Scope) -> list[forms.Call]:
+    """The calls of a function in a statement: what they are given must stay the same.
+
+    What stands around them, as in ``print(f"epoch {epoch}: {train()}")``, may change with each round.
+    """
+    sites = [site for site in point.module.calls_in(point.link) if site.link is point.link]
+    meant = [site for site in sites if project.may_call(site, scope)]
+    return [site.expr for site in meant or sites if isinstance(site.expr, forms.Call)]
 
 
 def _differs_in_nothing(project: Project, loop: Link, calls: Iterable[forms.Call]) -> bool:
-    """Whether a loop counts epochs or steps, and no argument of the calls changes in it."""
+    """Whether a loop counts epochs or steps, and nothing that the calls are given changes in it."""
     if isinstance(loop.stmt, forms.For) and not _counts(loop.stmt.iter) or runs_once(project.evaluator, loop):
         return False
     changed = {name.partition(".")[0] if not name.startswith("self.") else name for name in loop.changes}
     changed |= changed_by_calls(project, loop)
     for call in calls:
-        for expr in (part for arg in call.args for part in descend(arg.value)):
+        for expr in _given(call):
             if isinstance(expr, forms.Name) and expr.id in changed - {"self"} or dotted(expr) in changed:
                 return False
             if isinstance(expr, (forms.Lambda, forms.Comp)):

@@ -204,11 +204,19 @@ class Managed:
 
 @dataclass(frozen=True, slots=True)
 class Many:
-    """A tuple, list or set: items are thunks; ``open`` when there may be others."""
+    """A tuple, list or set: items are thunks; ``open`` when there may be others, ``left_out`` if they are counted."""
 
     kind: str
     items: tuple[Thunk, ...]
     open: bool = False
+    left_out: int | None = None
+
+    @property
+    def length(self) -> int | None:
+        """The number of items, where it is known."""
+        if not self.open:
+            return len(self.items)
+        return None if self.left_out is None else len(self.items) + self.left_out
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,6 +59,33 @@ for epoch in range(9):
     for batch in loader:
         pass
 """
+EAGER = """\
+import numpy
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+
+class Plates(Dataset):
+    def __init__(self, paths):
+        self.plates = []
+        for path in paths:
+            self.plates.append(numpy.load(path))
+
+    def __len__(self):
+        return len(self.plates)
+
+    def __getitem__(self, index):
+        return torch.from_numpy(self.plates[index])
+
+
+def make():
+    return DataLoader(Plates(["plate.npy"]), num_workers=2)
+
+
+if __name__ == "__main__":
+    for batch in make():
+        pass
+"""
 CRASHES = """\
 from torch.utils.data import DataLoader, TensorDataset
 import torch
@@ -452,6 +479,50 @@ def test_a_factory_that_fails_is_told_with_its_line(function: str, said: str, co
     line = (tmp_path / "train.py").read_text().splitlines().index("    raise LookupError") + 1 if "{}" in said else 0
     run = console("measure", ".", "--select", "DLC401", "--factory", "train:broken", "-q")
     assert said.replace("3{}", str(line)) in run.stdout
+
+
+@TORCH
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "words", [["--run", "python train.py"], ["--run", "python train.py", "--extract"], ["--factory", "train:make"]]
+)
+def test_that_a_stand_in_is_measured_instead_is_said(words: list[str], console: Console, tmp_path: Path) -> None:
+    numpy = pytest.importorskip("numpy")
+    numpy.save(tmp_path / "plate.npy", numpy.zeros(4))
+    (tmp_path / "train.py").write_text(EAGER)
+    run = console("measure", ".", "--select", "DLC301", *words, "--quick", "--budget", "1", "--total", "12", *JSON)
+    said = "DLC301 is measured by a stand-in: its advice needs other code, and dlcheck does not rewrite yours"
+    assert [line for line in run.stderr.splitlines() if "stand-in" in line] == [f"dlcheck: warning: {said}"]
+    assert measured(run)["DLC301"]["evidence"] == "synthetic"
+
+
+def test_a_stand_in_that_was_asked_for_is_not_explained(console: Console, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(EAGER)
+    run = console("measure", ".", "--select", "DLC301", "--quick", "--budget", "1", "--total", "1")
+    assert "by a stand-in" not in run.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--run", "no-such-program x"],
+        ["--run", "python nothing.py"],
+        ["--factory", "nothing:make"],
+        ["--factory", "train:nothing"],
+    ],
+    ids=" ".join,
+)
+def test_where_nothing_could_be_run_the_status_is_2(words: list[str], console: Console) -> None:
+    select = ("measure", ".", "--select", "DLC401", "--fail-on", "never")
+    run = console(*select, *words, "-q")
+    if "has no torch" in run.stderr:
+        pytest.skip("needs torch")
+    assert run.returncode == 2
+    assert f"nothing could be measured with `{' '.join(words)}`" in run.stdout
+    assert "measuring failed for 1 finding: " in run.stderr
+    told = console(*select, *words, *JSON)
+    assert told.returncode == 2
+    assert [one["path"] for one in json.loads(told.stdout)["errors"]] == [""]
 
 
 def test_what_no_run_decides_is_said(console: Console) -> None:

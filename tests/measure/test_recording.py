@@ -55,6 +55,23 @@ def test_of_a_program_that_was_over_too_soon_only_that_is_said() -> None:
     assert found.reason == "what is written could not be run: KeyError: 'x'"
 
 
+@pytest.mark.parametrize(
+    ("number", "budget_s", "said"),
+    [
+        (3, 60.0, "the time for it (--budget) was used up after 3 rounds; "),
+        (1, 60.0, "the time for it (--budget) was used up before two rounds were done"),
+        (3, 7.0, "the time for all findings (--total) was used up after 3 rounds; "),
+    ],
+)
+def test_the_option_that_ended_it_is_named(number: int, budget_s: float, said: str) -> None:
+    one = planned("DLC201")
+    outcome = Outcome(rounds=rounds(A=2e-3, B=1e-3)[:number], stopped="budget", configs=_arms(one))
+    group = Group(_arms(one), {one.finding.fingerprint: Comparison("A", "B", one.template.metric.kind)})
+    found = Measured(group, outcome, [], None, "synthetic", budget_s).record(one, Context(Settings("."), {}, {}))
+    assert found.verdict == "inconclusive"
+    assert found.reason.startswith(said)
+
+
 def test_a_prediction_stands_beside_each_figure() -> None:
     one = planned("DLC501")
     facts: Facts = [{"terms": {**TERMS, "compute": 1e-3 * number}, "missing": []} for number in (1, 2, 3)]

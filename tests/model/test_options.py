@@ -19,6 +19,9 @@ def _deep() -> Iterator[None]:
         yield
 
 
+LONG_LIST = str(list(range(3000)))
+LONG_DICT = str({f"w{number}": number for number in range(3000)})
+
 # What num_workers can be; "?" where the user can choose, or nobody knows.
 WORKERS: dict[str, tuple[Files, set[object]]] = {
     "keyword": ("DataLoader(ds, num_workers=4)", {4}),
@@ -31,6 +34,11 @@ WORKERS: dict[str, tuple[Files, set[object]]] = {
     "unknown name": ("DataLoader(ds, num_workers=n)", {"?"}),
     "dict literal": ("kwargs = {'num_workers': 4, 'pin_memory': True}\nDataLoader(ds, **kwargs)", {4}),
     "dict without it": ("kwargs = {'pin_memory': True}\nDataLoader(ds, **kwargs)", {0}),
+    "the length of a long list": (f"n = len({LONG_LIST})\nDataLoader(ds, num_workers=n)", {3000}),
+    "an item of a long list": (f"n = {LONG_LIST}[2]\nDataLoader(ds, num_workers=n)", {2}),
+    "the last item of a long list": (f"n = {LONG_LIST}[2999]\nDataLoader(ds, num_workers=n)", {"?"}),
+    "beside a long list": (f"kwargs = {{'num_workers': 4, 'words': {LONG_LIST}}}\nDataLoader(ds, **kwargs)", {4}),
+    "a long dict": (f"kwargs = {LONG_DICT}\nDataLoader(ds, **kwargs)", {"?"}),
     "dict in place": ("DataLoader(ds, **{'num_workers': 4})", {4}),
     "dict call": ("kwargs = dict(num_workers=4)\nDataLoader(ds, **kwargs)", {4}),
     "dict of a dict": ("a = {'num_workers': 2}\nkwargs = dict(a, num_workers=4)\nDataLoader(ds, **kwargs)", {4}),

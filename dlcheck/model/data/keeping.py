@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from dlcheck.facts import forms
@@ -70,10 +70,11 @@ class Handle(NamedTuple):
 class Kept(NamedTuple):
     """Whole data that the constructor reads and keeps.
 
-    ``kind``: "files" decoded one by one, Python "objects", or one "array".
+    ``kind``: files decoded one by one into "buffers" (images, arrays, tensors: a few Python objects around memory
+    that holds none), Python "objects", or one "array".
     """
 
-    kind: Literal["files", "objects", "array"]
+    kind: Literal["buffers", "objects", "array"]
     what: str
     module: Module
     at: int  # the statement
@@ -388,7 +389,8 @@ def _in_loops(dataset: DatasetClass) -> Iterator[Kept]:
             found = _kept_by_loop(dataset, scope, call.site.link, call.call)
             if found is not None:
                 what = call.path.removeprefix("builtins.").removeprefix("PIL.")
-                yield Kept("files", what, found.scope.module, found.stmt.at, found, world)
+                kind = _kind_of_samples(call.path, call.call, list(links_of(scope)))
+                yield Kept(kind, what, found.scope.module, found.stmt.at, found, world)
 
 
 _DECODERS = library.DECODERS - {
@@ -399,6 +401,24 @@ _DECODERS = library.DECODERS - {
 
 def _decodes(path: str) -> bool:
     return library.canonical(path) in _DECODERS
+
+
+def _gives_objects(reader: str) -> bool:
+    return library.BULK_READERS.get(library.canonical(reader)) == "objects"
+
+
+# What makes a Python object of each value in a buffer.
+_UNPACKING = frozenset({"tolist", "to_dict", "to_list", "getdata", "list", "tuple", "iterrows", "itertuples"})
+
+
+def _kind_of_samples(reader: str, read: forms.Call, links: Sequence[Link]) -> Literal["buffers", "objects"]:
+    """What a file becomes that ``reader`` decodes, in a call among some statements."""
+    if _gives_objects(reader):
+        return "objects"
+    names = _derived(links, read)
+    exprs = (expr for link in links for root in expressions(link.stmt) for expr in descend(root))
+    unpacked = (expr for expr in exprs if isinstance(expr, forms.Call) and last_name(expr.func) in _UNPACKING)
+    return "objects" if any(_holds(expr, names, read) for expr in unpacked) else "buffers"
 
 
 def _kept_by_loop(dataset: DatasetClass, scope: Scope, link: Link, read: forms.Call) -> Link | None:
@@ -444,11 +464,12 @@ def _mapped(dataset: DatasetClass) -> Iterator[Kept]:
             if call is None or last_name(call.func) not in _MAPPING or not call.args or call.args[0].star:
                 continue
             for value in ev.values(call.args[0].value, Point(frame, link)):
-                what = _reader(dataset, value)
-                landing = _landing(dataset, frame.scope, link) if what else None
-                if landing is not None:
+                read = _reader(dataset, value)
+                landing = _landing(dataset, frame.scope, link) if read is not None else None
+                if read is not None and landing is not None:
+                    what, kind = read
                     what = what.removeprefix("PIL.")
-                    yield Kept("files", what, landing.scope.module, landing.stmt.at, landing, world)
+                    yield Kept(kind, what, landing.scope.module, landing.stmt.at, landing, world)
                     break
 
 
@@ -461,12 +482,16 @@ def _unwrapped(expr: forms.Expr) -> forms.Call | None:
     return expr if isinstance(expr, forms.Call) else None
 
 
-def _reader(dataset: DatasetClass, value: Value) -> str:
-    """The library function with which a function decodes the file that it is given, if it returns what is in it."""
+def _reader(dataset: DatasetClass, value: Value) -> tuple[str, Literal["buffers", "objects"]] | None:
+    """The library function with which a function decodes the file that it is given, if it returns what is in it.
+
+    And what that is.
+    """
     if isinstance(value, External):
-        return value.path if _decodes(value.path) else ""
+        kind: Literal["buffers", "objects"] = "objects" if _gives_objects(value.path) else "buffers"
+        return (value.path, kind) if _decodes(value.path) else None
     if not isinstance(value, Func):
-        return ""
+        return None
     code = code_from(dataset.project, [dataset.project.evaluator.frame(value.scope, self_=value.self_)])
     body = [link for link in links_of(value.scope) if not link.blocks or isinstance(link.stmt, forms.With)]
     params = {param.name for param in value.scope.function.params}
@@ -477,8 +502,8 @@ def _reader(dataset: DatasetClass, value: Value) -> str:
             whole = returned and all(_holds(one, names, call.call) and not _reduces(one) for one in returned)
             reduced = (_reduces(link.stmt.value) for link in body if isinstance(link.stmt, forms.Assign))
             if whole and not any(reduced):
-                return call.path
-    return ""
+                return call.path, _kind_of_samples(call.path, call.call, list(links_of(value.scope)))
+    return None
 
 
 def _reduces(expr: forms.Expr) -> bool:
@@ -505,7 +530,7 @@ def _mentions(expr: forms.Expr, names: set[str]) -> bool:
     return any(isinstance(inner, forms.Name) and inner.id in names for inner in descend(expr))
 
 
-def _derived(body: list[Link], read: forms.Call) -> set[str]:
+def _derived(body: Iterable[Link], read: forms.Call) -> set[str]:
     """The local names that hold what was read, or something made of it."""
     names: set[str] = set()
     for link in body:

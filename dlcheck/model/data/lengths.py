@@ -44,8 +44,8 @@ def _lengths(ev: Evaluator, value: Value, depth: int) -> Iterator[tuple[int, Wor
     if depth > 6:
         return
     if isinstance(value, Many):
-        if not value.open:
-            yield len(value.items), ANY
+        if value.length is not None:
+            yield value.length, ANY
     elif isinstance(value, Instance):
         yield from _own_length(ev, value)
     elif isinstance(value, Made) and value.args is not None:
