@@ -126,6 +126,18 @@ def test_edits(old: str, new: str, kept: bool, end: str) -> None:
         assert_same(found, after)
 
 
+def test_long_tables_are_cut_here_too() -> None:
+    table = "words = {" + ", ".join(f"'w{number}': {number}" for number in range(2000)) + "}\n"
+    text = PROGRAM + table
+    pieces = Pieces.of(text)
+    assert_same(pieces, text)
+    for old, new in (("'w3': 3", "'w3': 33"), ("size: int = 3", f"size = {list(range(1500))}")):
+        edited = text.replace(old, new)
+        found = pieces.after(edited)
+        assert found is not None
+        assert_same(found, edited)
+
+
 def test_numbers_run_out() -> None:
     text, pieces = PROGRAM, Pieces.of(PROGRAM)
     for number in range(200):

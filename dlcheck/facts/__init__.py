@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from dlcheck.facts.forms import ModuleFacts
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from dlcheck.source import Source
+
+Found = TypeVar("Found")
 
 __all__ = ["ModuleFacts", "Unreadable", "extract"]
 
@@ -28,15 +32,21 @@ def extract(source: Source) -> ModuleFacts:
     Raises Unreadable where the text does not parse.
     """
     # libcst is most of the start-up time: not before there is something to parse.
-    from dlcheck.facts.gate import refuse_hazards
-    from dlcheck.facts.tables import without_tables
     from dlcheck.facts.walk import walk
 
-    tree = refuse_hazards(source.text)
-    text = source.text if tree is None else without_tables(source.text, tree)
+    return guarded(source.text, walk)
+
+
+def guarded(text: str, walk: Callable[[str], Found]) -> Found:
+    """What ``walk`` finds in a text that is fit for libcst, or in one as long without what takes it too much time."""
+    from dlcheck.facts.gate import refuse_hazards
+    from dlcheck.facts.tables import without_tables
+
+    tree = refuse_hazards(text)
+    cut = text if tree is None else without_tables(text, tree)
     try:
-        return walk(text)
+        return walk(cut)
     except Unreadable:
-        if text == source.text:
+        if cut == text:
             raise
-        return walk(source.text)  # what is wrong is said of what is written
+        return walk(text)  # what is wrong is said of what is written

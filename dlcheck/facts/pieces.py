@@ -11,12 +11,12 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import accumulate
 
-from dlcheck.facts import Unreadable, forms
+from dlcheck.facts import Unreadable, forms, guarded
 from dlcheck.facts.forms import Block, ModuleFacts
-from dlcheck.facts.gate import refuse_hazards
-from dlcheck.facts.walk import Piece, shifted, walk_in_class, walk_in_pieces
+from dlcheck.facts.walk import CLASS, Piece, shifted, walk_in_class, walk_in_pieces
 
 
 @dataclass(frozen=True)
@@ -31,8 +31,7 @@ class Pieces:
     @classmethod
     def of(cls, text: str) -> Pieces:
         """All of a text; raises Unreadable."""
-        refuse_hazards(text)
-        facts, pieces = walk_in_pieces(text)
+        facts, pieces = guarded(text, walk_in_pieces)
         return cls(text, facts, tuple(pieces), _starts(text, pieces, facts.spans, 0))
 
     def after(self, text: str) -> Pieces | None:
@@ -133,13 +132,11 @@ def _forms_before(pieces: Sequence[Piece], number: int) -> int:
 
 
 def _in_module(text: str, low: int) -> tuple[ModuleFacts, list[Piece], int] | None:
-    refuse_hazards(text)
-    return (*walk_in_pieces(text, low), 0)
+    return (*guarded(text, partial(walk_in_pieces, base=low)), 0)
 
 
 def _in_class(text: str, low: int) -> tuple[ModuleFacts, list[Piece], int] | None:
-    refuse_hazards("class _:\n" + text)
-    return walk_in_class(text, low)
+    return guarded(CLASS + text, partial(walk_in_class, base=low))
 
 
 def _starts(text: str, pieces: Sequence[Piece], spans: Sequence[int], low: int) -> tuple[int, ...]:

@@ -43,6 +43,9 @@ class Piece(NamedTuple):
     opens: bool
 
 
+CLASS = "class _:\n"
+
+
 def walk_in_pieces(text: str, base: int | None = None) -> tuple[ModuleFacts, list[Piece]]:
     """The same facts, with free numbers after each piece.
 
@@ -55,16 +58,18 @@ def walk_in_pieces(text: str, base: int | None = None) -> tuple[ModuleFacts, lis
 
 
 def walk_in_class(text: str, base: int) -> tuple[ModuleFacts, list[Piece], int] | None:
-    """The same of lines of a class, and where the class would end; None where they are anything else."""
-    head = "class _:\n"
-    with _parsed(head + text) as module:
+    """The same of lines of a class, which ``CLASS`` is put before, and where the class would end.
+
+    Spans do not count ``CLASS``.  None where the lines are anything else.
+    """
+    with _parsed(text) as module:
         (only, *others) = module.body
         if others or not isinstance(only, cst.ClassDef) or not isinstance(only.body, cst.IndentedBlock):
             return None
         walker = _Walker(base)
         body = walker.lines(only.body.body, inside=True)
         walker.number(only)
-        *spans, _, end = shifted(_spans(module, walker, head + text), -len(head))
+        *spans, _, end = shifted(_spans(module, walker, text), -len(CLASS))
         return ModuleFacts(body, tuple(spans)), walker.pieces, end
 
 
