@@ -2,6 +2,9 @@
 
 Two fixes that touch the same statement are applied in two rounds, the second as it is found in what
 the first has left.  A fix is applied with all its edits or not at all.
+
+What changes options of loaders goes first, one rule in a round: other fixes rest on options wherever they are
+written, as a sum that is divided by the samples of full batches does on ``drop_last=True``.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ import tempfile
 import warnings
 from ast import PyCF_ALLOW_TOP_LEVEL_AWAIT
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
@@ -26,7 +29,7 @@ from dlcheck.source import Source, split_lines
 if TYPE_CHECKING:
     from dlcheck.engine import Report
 
-MAX_ROUNDS = 20
+MAX_ROUNDS = 40
 _LINE_END = re.compile(r"(?<!\r)\n")
 
 # What checking finds when the given files hold the given bytes.
@@ -156,7 +159,8 @@ class _Run:
         refused = len(self._refused)
         real = _real(report)
         sources = {path: source for path, source in report.sources.items() if source.file in real}
-        chosen = list(compatible(filter(self.eligible, report.findings), sources))
+        wanted = list(filter(self.eligible, report.findings))
+        chosen = next((group for group in (list(compatible(one, sources)) for one in _groups(wanted)) if group), [])
         written = rewritten(sources, chosen)
         if written is None:
             chosen, written = self._one_by_one(sources, chosen)
@@ -189,6 +193,14 @@ class _Run:
         at = finding.place
         told = f"the fix of {finding.code} would break the file: it is not applied; please report this"
         self.errors.append(ReportError(at.path, at.line, told))
+
+
+def _groups(findings: Sequence[Finding]) -> Iterator[list[Finding]]:
+    """What may be applied in one round, first choice first: what one rule does to options; what leaves them."""
+    altering = {finding.code for finding in findings if finding.fix and finding.fix.alters}
+    for code in sorted(altering):
+        yield [finding for finding in findings if finding.code == code]
+    yield [finding for finding in findings if finding.fix and not finding.fix.alters]
 
 
 def compatible(findings: Iterable[Finding], sources: Mapping[str, Source]) -> Iterator[Finding]:
