@@ -46,7 +46,7 @@ class Change:
     after: bytes
 
     def diff(self) -> str:
-        """A unified diff; of a notebook one for each cell that changes."""
+        """A unified diff; of a notebook one for each cell that changes, with its magics as they stand there."""
         old, new = (files.to_source(self.file, data, self.path) for data in (self.before, self.after))
         if not old.cells:
             return _diff(self.path, old.text, new.text)
@@ -122,14 +122,14 @@ def fix(check: Check, *, unsafe: bool) -> Fixed:
 def _real(report: Report) -> dict[str, list[str]]:
     """The checked files by what they really are: a file and the links to it are changed once."""
     found: dict[str, list[str]] = {}
-    for file in sorted(report.checked):
+    for file in sorted(report.readable):
         found.setdefault(os.path.realpath(file), []).append(file)
     return {file if file in names else names[0]: names for file, names in found.items()}
 
 
 def _told(finding: Finding, report: Report) -> Finding:
     """A finding that stays; it says so where its fix is in a file that nobody named."""
-    checked = {path for path, source in report.sources.items() if source.file in report.checked}
+    checked = {path for path, source in report.sources.items() if source.file in report.readable}
     elsewhere = sorted({edit.place.path for edit in finding.fix.edits} - checked) if finding.fix else []
     if not elsewhere:
         return finding
