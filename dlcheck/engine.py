@@ -35,8 +35,8 @@ class Report:
     ``sources`` are by the path that places name; ``checked`` are the files, absolute, whose silence means
     something, ``partly`` the notebooks of which cells were left out; ``known`` are findings that a baseline
     holds, ``stale`` what it holds in vain; ``refuted`` are findings that were left out because this machine
-    refuted them; ``fixed`` counts the fixes that were applied before; ``warnings`` are lines about what was
-    passed over.
+    refuted them; ``fixed`` counts the fixes that were applied, where any were to be; ``warnings`` are lines
+    about what was passed over.
     """
 
     findings: list[Finding]
@@ -47,7 +47,7 @@ class Report:
     known: list[Finding] = field(default_factory=list)
     stale: list[Entry] = field(default_factory=list)
     refuted: list[Finding] = field(default_factory=list)
-    fixed: int = 0
+    fixed: int | None = None
     warnings: list[str] = field(default_factory=list)
     partly: frozenset[str] = frozenset()
 

@@ -17,7 +17,7 @@ import tempfile
 import warnings
 from ast import PyCF_ALLOW_TOP_LEVEL_AWAIT
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
@@ -56,16 +56,23 @@ class Change:
         )
 
     def write(self) -> str:
-        """Put the new bytes in the place of the old ones, at once or not at all; why not, else nothing."""
+        """Put the new bytes in the place of the old ones, at once or not at all; why not, else nothing.
+
+        A file of several names (hard links) is written in place, so that all of them show the new text.
+        """
         file = os.path.realpath(self.file)
         try:
             with open(file, "rb") as stream:
                 if stream.read() != self.before:
                     return "changed meanwhile: left as it is"
-            mode = os.stat(file).st_mode
+            status = os.stat(file)
+            mode = status.st_mode
             if not mode & (stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH) or not os.access(file, os.W_OK):
                 return "read-only: left as it is"
-            _replace(file, self.after, mode)
+            if status.st_nlink > 1:
+                _overwrite(file, self.before, self.after)
+            else:
+                _replace(file, self.after, mode)
         except OSError as error:
             return f"cannot be written: {error.strerror or error}"
         return ""
@@ -121,10 +128,21 @@ def fix(check: Check, *, unsafe: bool) -> Fixed:
 
 def _real(report: Report) -> dict[str, list[str]]:
     """The checked files by what they really are: a file and the links to it are changed once."""
-    found: dict[str, list[str]] = {}
+    found: dict[Hashable, list[str]] = {}
     for file in sorted(report.readable):
-        found.setdefault(os.path.realpath(file), []).append(file)
-    return {file if file in names else names[0]: names for file, names in found.items()}
+        found.setdefault(_identity(file), []).append(file)
+    return {
+        next((name for name in names if os.path.realpath(name) == name), names[0]): names for names in found.values()
+    }
+
+
+def _identity(file: str) -> Hashable:
+    """What is the same for all names of a file."""
+    try:
+        status = os.stat(file)
+    except OSError:  # it is given as text, and lies nowhere
+        return os.path.realpath(file)
+    return (status.st_dev, status.st_ino) if status.st_nlink > 1 else os.path.realpath(file)
 
 
 def _told(finding: Finding, report: Report) -> Finding:
@@ -341,11 +359,33 @@ def _diff(path: str, before: str, after: str) -> str:
     return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in found)
 
 
-def _replace(file: str, data: bytes, mode: int) -> None:
-    """Write beside the file and rename: who reads it meanwhile sees the old text or the new one.
+def _overwrite(file: str, before: bytes, after: bytes) -> None:
+    """Write into the file itself; where that fails, its old bytes come back.
 
-    Another hard link to the file keeps the old text.
+    Who reads it meanwhile, or a machine that stops, may see a part of the new text.
     """
+    handle = os.open(file, os.O_WRONLY | getattr(os, "O_BINARY", 0))
+    try:
+        try:
+            _put(handle, after)
+        except BaseException:
+            _put(handle, before)
+            raise
+    finally:
+        os.close(handle)
+
+
+def _put(handle: int, data: bytes) -> None:
+    os.lseek(handle, 0, os.SEEK_SET)
+    left = memoryview(data)
+    while left:
+        left = left[os.write(handle, left) :]
+    os.ftruncate(handle, len(data))
+    os.fsync(handle)
+
+
+def _replace(file: str, data: bytes, mode: int) -> None:
+    """Write beside the file and rename: who reads it meanwhile sees the old text or the new one."""
     handle, temporary = tempfile.mkstemp(prefix=f".{os.path.basename(file)}.", dir=os.path.dirname(file))
     try:
         with os.fdopen(handle, "wb") as stream:
