@@ -276,9 +276,14 @@ class _Run:
         source = file.source if file is not None else None
         if source is None or not source.left_out:
             return finding
-        if any(finding.place.cell == cell.number for cell in source.left_out):
+        left_out = {cell.number for cell in source.left_out}
+        if finding.place.cell in left_out:
             return None
-        return replace(finding, fix=finding.fix and replace(finding.fix, applicability="unsafe"))
+        if finding.fix is None:
+            return finding
+        if any(edit.place.path == source.path and edit.place.cell in left_out for edit in finding.fix.edits):
+            return replace(finding, fix=None, unfixed="a cell does not parse that would have to change")
+        return replace(finding, fix=replace(finding.fix, applicability="unsafe"))
 
     # All files of a project
 

@@ -108,6 +108,15 @@ def test_no_fix_is_safe_where_a_cell_is_unknown(tmp_path: Path, monkeypatch: pyt
     assert fixed(unsafe=True) == before.replace(b"x.cuda()", b"x.cuda(non_blocking=True)")
 
 
+def test_a_broken_cell_is_not_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    options = "options = {'num_workers': 4, 'pin_memory': False}"
+    loop = "for x in DataLoader(dataset, **options):\n    model(x.cuda(non_blocking=True)).backward()"
+    (found,) = checked(tmp_path, monkeypatch, f"{IMPORTS}\n{options}", loop).findings
+    assert found.fix is not None
+    _, found = checked(tmp_path, monkeypatch, f"{IMPORTS}\n{options}\nx = (", loop).findings
+    assert (found.code, found.fix, found.unfixed) == ("DLC102", None, "a cell does not parse that would have to change")
+
+
 def test_a_report_shows_cells_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     loop = LOOP.replace("!nvidia-smi\n", "").replace("    x = ", "    !nvidia-smi\n    x = ")
     report = checked(tmp_path, monkeypatch, IMPORTS, loop)
