@@ -120,7 +120,7 @@ def fix(check: Check, *, unsafe: bool) -> Fixed:
     report.findings = [_told(finding, report) for finding in report.findings]
     changes = [
         Change(file, path, run.before[file], run.after[file])
-        for file, path in run.paths.items()
+        for file, path in sorted(run.paths.items(), key=lambda names: names[1])
         if run.after[file] != run.before[file]
     ]
     return Fixed(report, changes, run.applied, run.errors)

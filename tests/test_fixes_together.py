@@ -103,6 +103,21 @@ def test_workers_are_not_kept_where_a_constant_takes_them_away(tmp_path: Path, m
     assert after == text.replace('": 4', '": 0')
 
 
+def test_files_come_in_the_order_of_their_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    loop = "    for x in loader:\n        model(x.cuda()).backward()\n"
+    pinned = (
+        "from torch.utils.data import DataLoader\n\n\ndef train(model, data):\n    loader = DataLoader(data, OPTIONS)\n"
+    )
+    (tmp_path / "a.py").write_text(pinned.replace("OPTIONS", "num_workers=4, pin_memory=True") + loop)
+    (tmp_path / "b.py").write_text(pinned.replace("OPTIONS", "num_workers=4") + loop)
+    (tmp_path / "pyproject.toml").touch()
+    monkeypatch.chdir(tmp_path)
+    done = fix(lambda after: check(["."], Config(isolated=True), overlays=after), unsafe=True)
+    # The second file changes first: its options.
+    assert done.fixes[0].code == "DLC103"
+    assert [change.path for change in done.changes] == ["a.py", "b.py"]
+
+
 def test_what_changes_options_goes_first_and_by_itself() -> None:
     source = Source("a.py", "/a.py", "import torch\none(1)\ntwo(2)\nsix(6)\n")
 
