@@ -161,7 +161,10 @@ def test_what_needs_workers_follows_a_number_that_may_be_none(
     (tmp_path / "train.py").write_text(declared(kind, default), encoding="utf-8")
     (tmp_path / "pyproject.toml").touch()
     monkeypatch.chdir(tmp_path)
-    assert fixed("DLC202") == declared(kind, default, f", persistent_workers={DECLARED[kind][2]} > 0")
+    after = fixed("DLC202")
+    assert after == declared(kind, default, f", persistent_workers={DECLARED[kind][2]} > 0")
+    (tmp_path / "train.py").write_text(after, encoding="utf-8")
+    assert not findings("DLC202")
 
 
 @pytest.mark.parametrize("default", COMPUTED)
