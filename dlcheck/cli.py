@@ -386,7 +386,12 @@ def check(paths: tuple[str, ...], **options: Any) -> int:
 
 def _wants_fixes(options: Mapping[str, Any]) -> bool:
     """Whether files are to be changed, or a change to be shown."""
+    from dlcheck.report import FOR_PEOPLE
+
     wanted = options["fix"] or options["fix_only"] or options["diff"]
+    form = options["output_format"]
+    if options["diff"] and form is not None and form not in FOR_PEOPLE:
+        raise click.UsageError(f"--diff prints a diff, and no {form}: leave out --output-format {form}")
     if wanted and options["measure"]:
         raise click.UsageError("--fix and --measure do not go together: measure first what is found")
     for name in ("update_baseline", "prune_baseline"):

@@ -13,7 +13,7 @@ from dlcheck import files, pages, suppress
 from dlcheck.config import Config, ConfigError, common_folder
 from dlcheck.files import Finder, Named, UnusableError, Workspace
 from dlcheck.findings import CONFIDENCES, Finding, Place, ReportError, with_fingerprints
-from dlcheck.source import Source
+from dlcheck.source import LeftOut, Source
 
 if TYPE_CHECKING:
     from dlcheck.baseline import Entry
@@ -32,10 +32,11 @@ _TEST_FILE = re.compile(r"test_.*\.pyw?|.*_test\.pyw?|conftest\.py")
 class Report:
     """What a run found.
 
-    ``sources`` are by the path that places name; ``checked`` are the files, absolute; ``known``
-    are findings that a baseline holds, ``stale`` what it holds in vain; ``refuted`` are findings that
-    were left out because this machine refuted them; ``fixed`` counts the fixes that were applied before;
-    ``warnings`` are lines about what was passed over.
+    ``sources`` are by the path that places name; ``checked`` are the files, absolute, whose silence means
+    something, ``partly`` the notebooks of which cells were left out; ``known`` are findings that a baseline
+    holds, ``stale`` what it holds in vain; ``refuted`` are findings that were left out because this machine
+    refuted them; ``fixed`` counts the fixes that were applied, where any were to be; ``warnings`` are lines
+    about what was passed over.
     """
 
     findings: list[Finding]
@@ -46,8 +47,14 @@ class Report:
     known: list[Finding] = field(default_factory=list)
     stale: list[Entry] = field(default_factory=list)
     refuted: list[Finding] = field(default_factory=list)
-    fixed: int = 0
+    fixed: int | None = None
     warnings: list[str] = field(default_factory=list)
+    partly: frozenset[str] = frozenset()
+
+    @property
+    def readable(self) -> frozenset[str]:
+        """The files that a fix may change."""
+        return self.checked | self.partly
 
 
 def discover(paths: Sequence[str], config: Config) -> list[Named]:
@@ -107,7 +114,7 @@ class _File:
     source: Source | None = None
     facts: ModuleFacts | None = None
     config: Config = field(default_factory=Config)
-    unreadable: Finding | None = None
+    unreadable: list[Finding] = field(default_factory=list)
     checked: bool = True  # whether silence about it means anything
 
 
@@ -154,13 +161,17 @@ class _Run:
             if file.facts is not None:
                 projects.setdefault(root, []).append(file)
         found = [finding for root, members in projects.items() for finding in self._analyse(root, members)]
-        found += [file.unreadable for file in self.files.values() if file.unreadable is not None]
+        found = [finding for finding in map(self._of_whole_cells, found) if finding is not None]
+        found += [finding for file in self.files.values() for finding in file.unreadable]
         kept = self._silence(with_fingerprints([finding for finding in found if finding.place.path in self.files]))
         kept = self._measured(kept, top)
         kept.sort(key=lambda finding: finding.sort_key)
         checked = frozenset(file.file for file in self.files.values() if file.checked)
         number = sum(not one.problem for one in named)
-        return Report(kept, self.errors, number, self._sources(kept), checked, warnings=self.warnings)
+        partly = frozenset(
+            file.file for file in self.files.values() if file.facts is not None and file.source and file.source.left_out
+        )
+        return Report(kept, self.errors, number, self._sources(kept), checked, warnings=self.warnings, partly=partly)
 
     def _named(self, paths: Sequence[str]) -> list[Named]:
         excluded = _force_exclude(self.config)
@@ -222,7 +233,7 @@ class _Run:
         except UnusableError as error:
             file.checked = False
             place = Place(path, error.line, 1, error.line, 1)
-            file.unreadable = self._unreadable(place, error.message)
+            file.unreadable.append(self._unreadable(place, error.message))
         except Exception as error:  # noqa: BLE001 -- whatever fails, the other files are to be checked
             file.checked = False
             self.errors.append(_internal(path, error))
@@ -235,6 +246,8 @@ class _Run:
         from dlcheck.facts import Unreadable
         from dlcheck.facts.gate import refuse_hazards
 
+        file.unreadable = [self._left_out(source, cell) for cell in source.left_out]
+        file.checked = not source.left_out
         try:
             if matters:
                 file.facts = self._facts(source)
@@ -242,7 +255,7 @@ class _Run:
                 refuse_hazards(source.text)
         except Unreadable as error:
             file.checked = False
-            file.unreadable = self._unreadable(_place(source, error.line, error.column), error.message)
+            file.unreadable = [self._unreadable(_place(source, error.line, error.column), error.message)]
         except Exception as error:  # noqa: BLE001 -- whatever fails, the other files are to be checked
             file.checked = False
             self.errors.append(_internal(source.path, error))
@@ -258,6 +271,25 @@ class _Run:
         page = self.pages[UNREADABLE]
         message, help_ = pages.words(page, error=reason)
         return Finding(page.code, page.name, page.severity, page.confidence, place, message, help_)
+
+    def _left_out(self, source: Source, cell: LeftOut) -> Finding:
+        place = Place(source.path, cell.line, cell.column, cell.line, cell.column, cell.number)
+        return self._unreadable(place, f"{cell.message}; the other cells are checked, without this one")
+
+    def _of_whole_cells(self, finding: Finding) -> Finding | None:
+        """A finding, unless its cell is left out; where one is, no fix can be shown to change nothing there."""
+        file = self.files.get(finding.place.path)
+        source = file.source if file is not None else None
+        if source is None or not source.left_out:
+            return finding
+        left_out = {cell.number for cell in source.left_out}
+        if finding.place.cell in left_out:
+            return None
+        if finding.fix is None:
+            return finding
+        if any(edit.place.path == source.path and edit.place.cell in left_out for edit in finding.fix.edits):
+            return replace(finding, fix=None, unfixed="a cell does not parse that would have to change")
+        return replace(finding, fix=replace(finding.fix, applicability="unsafe"))
 
     # All files of a project
 

@@ -189,10 +189,11 @@ def to_source(file: str, data: bytes, path: str | None = None) -> Source:
 
     text, encoding, bom = decode(data)
     try:
-        code, cells = to_module(text)
+        module = to_module(text)
     except NotebookError as error:
         raise UnusableError(error.message, error.line) from None
-    return Source(path, file, code, encoding, bom, cells, text)
+    texts, left_out = module.cell_texts, module.left_out
+    return Source(path, file, module.text, encoding, bom, module.cells, text, texts, left_out)
 
 
 # Finding

@@ -41,9 +41,15 @@ class Edit:
 
 @dataclass(frozen=True, slots=True)
 class Fix:
+    """Edits that are applied together or not at all.
+
+    ``alters`` says that they change options of a loader, on which fixes of other rules may rest.
+    """
+
     applicability: Applicability
     message: str
     edits: tuple[Edit, ...]
+    alters: bool = False
 
 
 @dataclass(frozen=True, slots=True)

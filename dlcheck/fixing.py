@@ -2,6 +2,9 @@
 
 Two fixes that touch the same statement are applied in two rounds, the second as it is found in what
 the first has left.  A fix is applied with all its edits or not at all.
+
+What changes options of loaders goes first, one rule in a round: other fixes rest on options wherever they are
+written, as a sum that is divided by the samples of full batches does on ``drop_last=True``.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ import tempfile
 import warnings
 from ast import PyCF_ALLOW_TOP_LEVEL_AWAIT
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
@@ -26,7 +29,7 @@ from dlcheck.source import Source, split_lines
 if TYPE_CHECKING:
     from dlcheck.engine import Report
 
-MAX_ROUNDS = 20
+MAX_ROUNDS = 40
 _LINE_END = re.compile(r"(?<!\r)\n")
 
 # What checking finds when the given files hold the given bytes.
@@ -43,7 +46,7 @@ class Change:
     after: bytes
 
     def diff(self) -> str:
-        """A unified diff; of a notebook one for each cell that changes."""
+        """A unified diff; of a notebook one for each cell that changes, with its magics as they stand there."""
         old, new = (files.to_source(self.file, data, self.path) for data in (self.before, self.after))
         if not old.cells:
             return _diff(self.path, old.text, new.text)
@@ -53,16 +56,23 @@ class Change:
         )
 
     def write(self) -> str:
-        """Put the new bytes in the place of the old ones, at once or not at all; why not, else nothing."""
+        """Put the new bytes in the place of the old ones, at once or not at all; why not, else nothing.
+
+        A file of several names (hard links) is written in place, so that all of them show the new text.
+        """
         file = os.path.realpath(self.file)
         try:
             with open(file, "rb") as stream:
                 if stream.read() != self.before:
                     return "changed meanwhile: left as it is"
-            mode = os.stat(file).st_mode
+            status = os.stat(file)
+            mode = status.st_mode
             if not mode & (stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH) or not os.access(file, os.W_OK):
                 return "read-only: left as it is"
-            _replace(file, self.after, mode)
+            if status.st_nlink > 1:
+                _overwrite(file, self.before, self.after)
+            else:
+                _replace(file, self.after, mode)
         except OSError as error:
             return f"cannot be written: {error.strerror or error}"
         return ""
@@ -110,7 +120,7 @@ def fix(check: Check, *, unsafe: bool) -> Fixed:
     report.findings = [_told(finding, report) for finding in report.findings]
     changes = [
         Change(file, path, run.before[file], run.after[file])
-        for file, path in run.paths.items()
+        for file, path in sorted(run.paths.items(), key=lambda names: names[1])
         if run.after[file] != run.before[file]
     ]
     return Fixed(report, changes, run.applied, run.errors)
@@ -118,15 +128,26 @@ def fix(check: Check, *, unsafe: bool) -> Fixed:
 
 def _real(report: Report) -> dict[str, list[str]]:
     """The checked files by what they really are: a file and the links to it are changed once."""
-    found: dict[str, list[str]] = {}
-    for file in sorted(report.checked):
-        found.setdefault(os.path.realpath(file), []).append(file)
-    return {file if file in names else names[0]: names for file, names in found.items()}
+    found: dict[Hashable, list[str]] = {}
+    for file in sorted(report.readable):
+        found.setdefault(_identity(file), []).append(file)
+    return {
+        next((name for name in names if os.path.realpath(name) == name), names[0]): names for names in found.values()
+    }
+
+
+def _identity(file: str) -> Hashable:
+    """What is the same for all names of a file."""
+    try:
+        status = os.stat(file)
+    except OSError:  # it is given as text, and lies nowhere
+        return os.path.realpath(file)
+    return (status.st_dev, status.st_ino) if status.st_nlink > 1 else os.path.realpath(file)
 
 
 def _told(finding: Finding, report: Report) -> Finding:
     """A finding that stays; it says so where its fix is in a file that nobody named."""
-    checked = {path for path, source in report.sources.items() if source.file in report.checked}
+    checked = {path for path, source in report.sources.items() if source.file in report.readable}
     elsewhere = sorted({edit.place.path for edit in finding.fix.edits} - checked) if finding.fix else []
     if not elsewhere:
         return finding
@@ -156,7 +177,8 @@ class _Run:
         refused = len(self._refused)
         real = _real(report)
         sources = {path: source for path, source in report.sources.items() if source.file in real}
-        chosen = list(compatible(filter(self.eligible, report.findings), sources))
+        wanted = list(filter(self.eligible, report.findings))
+        chosen = next((group for group in (list(compatible(one, sources)) for one in _groups(wanted)) if group), [])
         written = rewritten(sources, chosen)
         if written is None:
             chosen, written = self._one_by_one(sources, chosen)
@@ -189,6 +211,14 @@ class _Run:
         at = finding.place
         told = f"the fix of {finding.code} would break the file: it is not applied; please report this"
         self.errors.append(ReportError(at.path, at.line, told))
+
+
+def _groups(findings: Sequence[Finding]) -> Iterator[list[Finding]]:
+    """What may be applied in one round, first choice first: what one rule does to options; what leaves them."""
+    altering = {finding.code for finding in findings if finding.fix and finding.fix.alters}
+    for code in sorted(altering):
+        yield [finding for finding in findings if finding.code == code]
+    yield [finding for finding in findings if finding.fix and not finding.fix.alters]
 
 
 def compatible(findings: Iterable[Finding], sources: Mapping[str, Source]) -> Iterator[Finding]:
@@ -329,11 +359,33 @@ def _diff(path: str, before: str, after: str) -> str:
     return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in found)
 
 
-def _replace(file: str, data: bytes, mode: int) -> None:
-    """Write beside the file and rename: who reads it meanwhile sees the old text or the new one.
+def _overwrite(file: str, before: bytes, after: bytes) -> None:
+    """Write into the file itself; where that fails, its old bytes come back.
 
-    Another hard link to the file keeps the old text.
+    Who reads it meanwhile, or a machine that stops, may see a part of the new text.
     """
+    handle = os.open(file, os.O_WRONLY | getattr(os, "O_BINARY", 0))
+    try:
+        try:
+            _put(handle, after)
+        except BaseException:
+            _put(handle, before)
+            raise
+    finally:
+        os.close(handle)
+
+
+def _put(handle: int, data: bytes) -> None:
+    os.lseek(handle, 0, os.SEEK_SET)
+    left = memoryview(data)
+    while left:
+        left = left[os.write(handle, left) :]
+    os.ftruncate(handle, len(data))
+    os.fsync(handle)
+
+
+def _replace(file: str, data: bytes, mode: int) -> None:
+    """Write beside the file and rename: who reads it meanwhile sees the old text or the new one."""
     handle, temporary = tempfile.mkstemp(prefix=f".{os.path.basename(file)}.", dir=os.path.dirname(file))
     try:
         with os.fdopen(handle, "wb") as stream:

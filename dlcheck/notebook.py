@@ -2,25 +2,10 @@
 
 from __future__ import annotations
 
-import ast
-import re
-import warnings
-from typing import Any
+from typing import Any, NamedTuple
 
-from dlcheck.source import Cell, line_starts
-
-# Magics that run their cell as Python in the notebook's own namespace.
-PYTHON_CELL_MAGICS = ("time", "timeit", "capture", "prun", "memit", "mprun", "lprun", "wandb", "heat", "skip")
-_MAGIC = re.compile(r"\s*[%!?]|\s*[\w.]+\?\??\s*$|\s*[\w.,\s]+=\s*[%!]")
-# Not splitlines(): a form feed ends no line of Python.
-_LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)")
-# Strings, comments, brackets and joined lines: enough to know which lines begin inside of something.
-_TOKEN = re.compile(
-    r"""(?P<string>\"{3}(?:\\.|[^\\])*?\"{3}|'{3}(?:\\.|[^\\])*?'{3}"""
-    r"""|"(?:\\(?:\r\n|.)|[^"\\\r\n])*"|'(?:\\(?:\r\n|.)|[^'\\\r\n])*')"""
-    r"""|(?P<comment>\#[^\r\n]*)|(?P<open>[\[({])|(?P<close>[\])}])|(?P<joint>\\(?:\r\n|\r|\n))|(?P<line>\r\n|\r|\n)""",
-    re.DOTALL,
-)
+from dlcheck.cells import as_python, parses, salvaged
+from dlcheck.source import Cell, LeftOut, line_starts
 
 
 class NotebookError(ValueError):
@@ -32,22 +17,51 @@ class NotebookError(ValueError):
         self.message = message
 
 
-def to_module(text: str) -> tuple[str, tuple[Cell, ...]]:
-    """The text of all code cells, one below the other, and where each begins.
+class Module(NamedTuple):
+    """All code cells as one text: where each begins, the cells as they are, and which of them are no Python."""
 
-    What is not Python keeps its lines and loses its content, so that positions stay true.
-    A notebook of another language has no cells.
+    text: str
+    cells: tuple[Cell, ...]
+    cell_texts: tuple[str, ...]
+    left_out: tuple[LeftOut, ...]
+
+
+def to_module(text: str) -> Module:
+    """The text of all code cells, one below the other.
+
+    What is not Python keeps its lines and loses its content, so that positions stay true; what a cell that does
+    not parse may bind has an unknown value.  A notebook of another language has no cells.
     """
+    # After a carriage return as well: with a line feed that the next cell begins with it would be one line's end.
+    codes = [code if code.endswith("\n") else code + "\n" for code in code_cells(text)]
     parts: list[str] = []
     cells: list[Cell] = []
+    left_out: list[LeftOut] = []
     first_line = 0
-    for number, code in enumerate(code_cells(text), 1):
-        # After a carriage return as well: with a line feed that the next cell begins with it would be one line's end.
-        code = _as_python(code if code.endswith("\n") else code + "\n")
+    for number, code in enumerate(codes, 1):
+        part = as_python(code)
+        fault = _fault(part)
+        if fault is not None:
+            left_out.append(LeftOut(number, *fault))
+            part = salvaged(part)
         cells.append(Cell(number, first_line))
-        parts.append(code)
+        parts.append(part)
         first_line += len(line_starts(code)) - 1
-    return "".join(parts), tuple(cells)
+    return Module("".join(parts), tuple(cells), tuple(codes), tuple(left_out))
+
+
+def _fault(code: str) -> tuple[int, int, str] | None:
+    """Where and why the code of a cell is no Python of any version: line, column, words."""
+    if parses(code):
+        return None
+    from dlcheck.facts import Unreadable
+    from dlcheck.facts.gate import refuse_hazards
+
+    try:
+        refuse_hazards(code)
+    except Unreadable as error:
+        return error.line, error.column, error.message
+    return None
 
 
 def code_cells(text: str) -> list[str]:
@@ -95,57 +109,3 @@ def _text(cell: dict[str, Any]) -> str:
 
 def _list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
-
-
-def _as_python(code: str) -> str:
-    stripped = code.lstrip()
-    if stripped.startswith("%%") and not re.match(rf"%%(?:{'|'.join(PYTHON_CELL_MAGICS)})\b", stripped):
-        return "\n" * (len(line_starts(code)) - 1)
-    return code if _parses(code) else _without_magics(code)
-
-
-def _parses(code: str) -> bool:
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            compile(code, "<cell>", "exec", ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return False
-    return True
-
-
-def _without_magics(code: str) -> str:
-    inside = _lines_inside(code)
-    lines = _LINE.findall(code)
-    continues = False
-    for number, line in enumerate(lines):
-        bare = line.rstrip("\r\n")
-        if continues:
-            lines[number] = "#" + line
-        elif number not in inside and _MAGIC.match(bare):
-            indent = bare[: len(bare) - len(bare.lstrip())]
-            lines[number] = f"{indent}pass  # {line[len(indent) :]}"
-        else:
-            continue
-        continues = bare.endswith("\\")
-    return "".join(lines)
-
-
-def _lines_inside(code: str) -> set[int]:
-    """The lines (from 0) that begin inside a string or a bracket: no magic can start there."""
-    inside: set[int] = set()
-    line = depth = 0
-    for token in _TOKEN.finditer(code):
-        if token.lastgroup == "string":
-            inner = len(line_starts(token[0])) - 1
-            inside.update(range(line + 1, line + inner + 1))
-            line += inner
-        elif token.lastgroup in ("line", "joint"):
-            line += 1
-            if depth or token.lastgroup == "joint":
-                inside.add(line)
-        elif token.lastgroup == "open":
-            depth += 1
-        elif token.lastgroup == "close":
-            depth = max(depth - 1, 0)
-    return inside

@@ -33,12 +33,24 @@ class Cell:
     first_line: int  # index into the lines of Source.text, from 0
 
 
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """A cell that is no Python: its number, and where and how that shows, line and column from 1."""
+
+    number: int
+    line: int
+    column: int
+    message: str
+
+
 @dataclass(frozen=True)
 class Source:
     """The text of a module, decoded; of a notebook, its code cells one below the other.
 
     ``path`` is what reports print; ``file`` is where the file lies.  ``encoding``, ``bom``, the cells and
-    ``document``, the JSON of a notebook, are what it takes to write the text back as it was.
+    ``document``, the JSON of a notebook, are what it takes to write the text back as it was.  ``cell_texts``
+    are the cells as people see them, with magics, and each line with its end; in ``text`` other code stands
+    for what is no Python, and for the cells that are ``left_out``.
     """
 
     path: str
@@ -48,6 +60,8 @@ class Source:
     bom: bool = False
     cells: tuple[Cell, ...] = ()
     document: str = ""
+    cell_texts: tuple[str, ...] = ()
+    left_out: tuple[LeftOut, ...] = ()
 
     @property
     def data(self) -> bytes:
@@ -82,11 +96,14 @@ class Source:
         at = bisect_right([cell.first_line for cell in self.cells], line - 1)
         return self.cells[at - 1] if at else None
 
-    @property
-    def cell_texts(self) -> list[str]:
-        """The part of ``text`` that each cell of a notebook is."""
-        starts = [self.starts[cell.first_line] for cell in self.cells]
-        return [self.text[start:end] for start, end in zip(starts, [*starts[1:], len(self.text)], strict=True)]
+    def written(self, number: int) -> str:
+        """A line (from 1) as people see it, without its end: a magic is one, whatever it was read as."""
+        cell = self.cell_of(number)
+        if cell is None or not self.cell_texts:
+            return self.line(number)
+        lines = split_lines(self.cell_texts[cell.number - 1])
+        at = number - 1 - cell.first_line
+        return lines[at].rstrip("\r\n") if at < len(lines) else ""
 
     def place(self, start: int, end: int, message: str = "") -> Place:
         """The place of a range of ``text``, in the coordinates that people see."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import json
 import os
@@ -398,7 +399,16 @@ def test_cells_become_a_module() -> None:
         ("!pip install torch\n", "pass  # !pip install torch\n"),
         ("if gpu:\n    !nvidia-smi\n", "if gpu:\n    pass  # !nvidia-smi\n"),
         ("torch.nn?\n", "pass  # torch.nn?\n"),
-        ("names = !ls *.jpg\n", "pass  # names = !ls *.jpg\n"),
+        ("names = !ls *.jpg\n", "names = get_ipython()  # !ls *.jpg\n"),
+        ("out[1]: list = %store x\n", "out[1]: list = get_ipython()  # %store x\n"),
+        ("x??\n?x\n??x.y\n", "pass  # x??\npass  # ?x\npass  # ??x.y\n"),
+        ("import os; os?\n", "pass  # import os; os?\n"),  # IPython asks, and imports nothing
+        ("x[0]?\n*int*?\n%time?\n", "pass  # x[0]?\npass  # *int*?\npass  # %time?\n"),
+        ("for x in y:\n  x?\n", "for x in y:\n  pass  # x?\n"),
+        ("/f 1\n,f a b\n;f a\n", "pass  # /f 1\npass  # ,f a b\npass  # ;f a\n"),
+        ("x?\ny = 1  # why?\n# why?\n", "pass  # x?\ny = 1  # why?\n# why?\n"),
+        ("x?\ns = '''why?\n'''\nf('a?')\n", "pass  # x?\ns = '''why?\n'''\nf('a?')\n"),
+        ("%%time?\nno Python\n", "\n\n"),
         ("!pip install \\\n  torch\nx = 1\n", "pass  # !pip install \\\n#  torch\nx = 1\n"),
         ("x = (a\n  % b)\n", "x = (a\n  % b)\n"),
         ("!ls\nx = (a\n  % b)\ns = '''\n%no\n'''\n", "pass  # !ls\nx = (a\n  % b)\ns = '''\n%no\n'''\n"),
@@ -414,13 +424,52 @@ def test_cells_become_a_module() -> None:
     ],
 )
 def test_magics(code: str, expected: str) -> None:
-    text, _ = notebook.to_module(cells(code))
+    text, _, _, left_out = notebook.to_module(cells(code))
     assert text == expected
+    assert not left_out
     compile("async def f():\n" + "".join(f" {line}" for line in text.splitlines(True)) + "\n pass\n", "nb", "exec")
 
 
+@pytest.mark.parametrize(
+    ("code", "bound"),
+    [
+        ("a = f(b, c=1", "a"),
+        ("a = b.c[d] = (", "a b"),
+        ("a, (b, *c) = f(", "a b c"),
+        ("a: int = (", "a"),
+        ("a += (", "a"),
+        ("for a, b in (", "a b"),
+        ("from x import (a, b as c", "a b c"),
+        ("import a.b, c +", "a c"),
+        ("with f() as a, g( as b:", "a b"),
+        ("def a(b:\n    return b", "a"),
+        ("class a(b:", "a"),
+        ("if (a := f(:", "a"),
+        ("a.b.update({", "a"),
+        ("if x: a = (", "a"),
+        ("print('a = 1', b == c, d >= e", ""),
+        ("(  # a = 1", ""),
+    ],
+)
+def test_what_a_broken_cell_may_bind_is_unknown(code: str, bound: str) -> None:
+    text, _, texts, left_out = notebook.to_module(cells(code))
+    assert texts == (f"{code}\n",)
+    assert [one.number for one in left_out] == [1]
+    assert text.strip() == ("; ".join(f"{name} = get_ipython()" for name in bound.split()) or "pass")
+
+
+def test_of_a_broken_cell_what_parses_stays() -> None:
+    code = "import torch\n\n@f\ndef g():\n    return (\n\nif a:\n    b = 1\nelse:\n    b = 2\nc = [\n]\nd = 1 +\n"
+    text, _, _, (one,) = notebook.to_module(cells(code))
+    expected = (
+        "import torch\n\ng = get_ipython()\n\n\n\nif a:\n    b = 1\nelse:\n    b = 2\nc = [\n]\nd = get_ipython()\n"
+    )
+    assert text == expected
+    assert one.line in (5, 13)
+
+
 def test_a_line_end_does_not_span_two_cells() -> None:
-    text, found_cells = notebook.to_module(cells("x = 1\r", "\ny = 2", "\r%%bash", "z = 3"))
+    text, found_cells, *_ = notebook.to_module(cells("x = 1\r", "\ny = 2", "\r%%bash", "z = 3"))
     assert text == "x = 1\r\n\ny = 2\n\n\nz = 3\n"
     assert [cell.first_line for cell in found_cells] == [0, 1, 3, 5]
 
@@ -431,7 +480,7 @@ def test_old_notebooks() -> None:
 
 
 def test_notebooks_of_other_languages_are_empty() -> None:
-    assert notebook.to_module(cells("x <- 1", kernelspec={"language": "R", "name": "ir"})) == ("", ())
+    assert notebook.to_module(cells("x <- 1", kernelspec={"language": "R", "name": "ir"})) == ("", (), (), ())
     assert notebook.to_module(cells("x = 1", language_info={"name": "python"}))[0] == "x = 1\n"
 
 
@@ -458,13 +507,15 @@ def test_any_json_is_a_notebook_or_is_told(document: object) -> None:
 
 @given(st.lists(st.text("ab%!?=()[]{}'\"\\#\n \r", max_size=30), max_size=4))
 def test_cells_keep_their_lines(sources: list[str]) -> None:
-    text, found_cells = notebook.to_module(cells(*sources))
+    text, found_cells, texts, _ = notebook.to_module(cells(*sources))
     assert len(found_cells) == len(sources)
+    assert [one.removesuffix("\n") for one in texts] == [one.removesuffix("\n") for one in sources]
+    compile(text, "nb", "exec", ast.PyCF_ONLY_AST)
     lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
     for cell, source in zip(found_cells, sources, strict=True):
         for number, line in enumerate(source.replace("\r\n", "\n").replace("\r", "\n").split("\n")):
             kept = lines[cell.first_line + number] if cell.first_line + number < len(lines) else ""
-            assert line in kept or kept == "" or kept.strip().startswith(("#", "pass"))
+            assert line in kept or kept == "" or kept.strip().startswith(("#", "pass")) or "get_ipython()" in kept
 
 
 # A project

@@ -6,6 +6,7 @@ import codecs
 import io
 import json
 import os
+import signal
 import stat
 import sys
 from collections.abc import Mapping
@@ -20,6 +21,9 @@ from dlcheck.engine import Report
 from dlcheck.findings import Edit, Finding, Fix
 from dlcheck.fixing import Change, fix
 from dlcheck.source import Source
+
+if sys.platform != "win32":
+    import resource
 
 BEFORE = """\
 import torch
@@ -135,6 +139,45 @@ def test_mode_and_link_are_kept(folder: Path) -> None:
     assert stat.S_IMODE(real.stat().st_mode) == 0o750
 
 
+def test_hard_links_are_kept(folder: Path) -> None:
+    (folder / "link.py").symlink_to("train.py")
+    os.link(folder / "train.py", folder / "other.txt")
+    run("--fix", "link.py", cwd=folder)
+    assert os.path.samefile(folder / "train.py", folder / "other.txt")
+    assert (folder / "other.txt").read_bytes() == AFTER.encode()
+    assert sorted(os.listdir(folder)) == ["link.py", "other.txt", "train.py"]
+
+
+def test_a_shorter_text_leaves_nothing_of_the_old_one_in_a_hard_link(folder: Path) -> None:
+    os.link(folder / "train.py", folder / "other.py")
+    assert Change(str(folder / "train.py"), "train.py", BEFORE.encode(), b"short\n").write() == ""
+    assert (folder / "other.py").read_bytes() == b"short\n"
+
+
+def test_two_names_of_a_file_are_changed_once(folder: Path) -> None:
+    os.link(folder / "train.py", folder / "other.py")
+    found = run("--fix", ".", cwd=folder)
+    assert (found.returncode, found.stderr) == (0, b"")
+    assert found.stdout.decode().splitlines()[-1:] == ["No findings in 2 files; 1 fixed."]
+    assert (folder / "other.py").read_bytes() == (folder / "train.py").read_bytes() == AFTER.encode()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="nothing there limits the size of files")
+def test_a_hard_link_that_cannot_be_written_keeps_its_text(folder: Path) -> None:
+    os.link(folder / "train.py", folder / "other.py")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(BEFORE.encode()) + 3, limits[1]))
+    try:
+        problem = Change(str(folder / "train.py"), "train.py", BEFORE.encode(), AFTER.encode()).write()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, handler)
+    assert problem == "cannot be written: File too large"
+    assert (folder / "other.py").read_bytes() == BEFORE.encode()
+    assert os.path.samefile(folder / "train.py", folder / "other.py")
+
+
 def test_a_read_only_file_is_left_as_it_was(folder: Path) -> None:
     (folder / "other.py").write_bytes(BEFORE.encode())
     (folder / "train.py").chmod(0o444)
@@ -240,6 +283,26 @@ def test_options_that_make_no_sense_are_refused(folder: Path) -> None:
         found = run(*words, "train.py", cwd=folder)
         assert (found.returncode, found.stdout) == (2, b""), words
         assert b"Error: " in found.stderr
+
+
+@pytest.mark.parametrize("form", ["json", "sarif", "github", "gitlab", "junit"])
+def test_a_diff_is_no_report_for_machines(form: str, folder: Path) -> None:
+    found = run("--diff", "--output-format", form, "train.py", cwd=folder)
+    assert (found.returncode, found.stdout) == (2, b"")
+    assert f"Error: --diff prints a diff, and no {form}: leave out --output-format {form}\n".encode() in found.stderr
+    assert run("--diff", "--output-format", "concise", "train.py", cwd=folder).stdout.startswith(b"--- a/train.py")
+
+
+def test_the_json_report_says_how_many_were_fixed(folder: Path) -> None:
+    def summary(*words: str) -> dict[str, int]:
+        found: dict[str, int] = json.loads(run("--output-format", "json", *words, "train.py", cwd=folder).stdout)[
+            "summary"
+        ]
+        return found
+
+    assert "fixed" not in summary()
+    assert summary("--fix", "--unsafe-fixes")["fixed"] == 1
+    assert summary("--fix")["fixed"] == 0
 
 
 # Notebooks

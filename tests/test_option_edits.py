@@ -146,3 +146,95 @@ def test_a_subclass_with_arguments_of_its_own_is_left_alone(tmp_path: Path, monk
     top = "\n\nclass Own(DataLoader):\n    def __init__(self, data):\n        super().__init__(data, num_workers=2)\n"
     write(tmp_path, monkeypatch, "    loader = Own(dataset)", top)
     assert [found.unfixed for found in findings("DLC102")] == ["`Own` has arguments of its own"]
+
+
+DECLARED = {
+    "argparse": ("", "args = parser.parse_args()", "args.workers"),
+    "parameter": ("", "", "workers"),
+    "dataclass": ("@dataclass\nclass Settings:\n    workers: int = {}\n\n\n", "", "settings.workers"),
+}
+COMPUTED = ["2", "os.cpu_count()", "min(4, os.cpu_count())", "max(1, os.cpu_count() - 1)", "os.cpu_count() or 1"]
+
+
+def declared(kind: str, default: str, options: str = "") -> str:
+    """A program whose number of workers has a default, which its user or its callers can override."""
+    top, parsed, number = DECLARED[kind]
+    parameter = {"argparse": "", "parameter": f", workers={default}", "dataclass": ", settings: Settings"}[kind]
+    lines = [
+        "import argparse, os",
+        "from dataclasses import dataclass",
+        "from torch.utils.data import DataLoader",
+        "",
+        "parser = argparse.ArgumentParser()",
+        f"parser.add_argument('--workers', type=int, default={default})" if kind == "argparse" else "",
+        "",
+        f"{top.format(default)}def train(net, dataset{parameter}):",
+        f"    {parsed}" if parsed else "    pass",
+        f"    loader = DataLoader(dataset, 8, num_workers={number}{options})",
+    ]
+    return "\n".join(lines) + LOOP
+
+
+@pytest.mark.parametrize("default", COMPUTED)
+@pytest.mark.parametrize("kind", DECLARED)
+def test_what_needs_workers_follows_a_number_that_may_be_none(
+    kind: str, default: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "train.py").write_text(declared(kind, default), encoding="utf-8")
+    (tmp_path / "pyproject.toml").touch()
+    monkeypatch.chdir(tmp_path)
+    after = fixed("DLC202")
+    assert after == declared(kind, default, f", persistent_workers={DECLARED[kind][2]} > 0")
+    (tmp_path / "train.py").write_text(after, encoding="utf-8")
+    assert not findings("DLC202")
+
+
+@pytest.mark.parametrize("default", COMPUTED)
+def test_a_start_method_follows_a_number_of_workers_that_may_be_none(
+    default: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = dedent(
+        """\
+        import argparse, os
+        import polars as pl
+        from torch.utils.data import DataLoader, Dataset
+
+        class Events(Dataset):
+            def __init__(self, path):
+                self.events = pl.read_parquet(path).unique()
+
+            def __getitem__(self, index):
+                return self.events.filter(pl.col("user") == index)["value"].to_numpy().copy()
+
+        parser = argparse.ArgumentParser()
+        parser.add_argument("--workers", type=int, default=DEFAULT)
+        args = parser.parse_args()
+        loader = DataLoader(Events("a"), num_workers=args.workers)
+        """
+    ).replace("DEFAULT", default)
+    (tmp_path / "train.py").write_text(text, encoding="utf-8")
+    (tmp_path / "pyproject.toml").touch()
+    monkeypatch.chdir(tmp_path)
+    assert 'args.workers, multiprocessing_context="forkserver" if args.workers else None)' in fixed("DLC217")
+
+
+def test_a_trainer_whose_user_chooses_the_workers_is_not_told_to_keep_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = dedent(
+        """\
+        import argparse, os
+        from transformers import Trainer, TrainingArguments
+
+        parser = argparse.ArgumentParser()
+        parser.add_argument("--workers", type=int, default=os.cpu_count())
+        args = parser.parse_args()
+        arguments = TrainingArguments("out", num_train_epochs=3, dataloader_num_workers=args.workers)
+        Trainer(net, arguments, train_dataset=dataset).train()
+        """
+    )
+    (tmp_path / "train.py").write_text(text, encoding="utf-8")
+    (tmp_path / "pyproject.toml").touch()
+    monkeypatch.chdir(tmp_path)
+    (found,) = (one for one in check(["."], Config(isolated=True)).findings if "persistent" in one.help)
+    assert found.unfixed == "the number of its workers is given elsewhere, and may be 0"

@@ -95,7 +95,8 @@ def _workers(arguments: TrainerArguments, workers: OptionAlt) -> Fix | Refused:
         values["dataloader_persistent_workers"] = "True"
     steps = [partial(edits.set_argument, name=name, value=value, order=()) for name, value in values.items()]
     said = " and ".join(f"`{name}={value}`" for name, value in values.items())
-    return make_fix("unsafe", f"Pass {said}", [edits.in_turn(module.source, module.facts, call, steps)])
+    edit = edits.in_turn(module.source, module.facts, call, steps)
+    return make_fix("unsafe", f"Pass {said}", [edit], alters=True)
 
 
 def _own(call: forms.Call, name: str) -> forms.Expr | None:
@@ -117,10 +118,10 @@ def _argument(arguments: TrainerArguments, option: OptionAlt, name: str, value: 
         return Refused(f"`{name}` is given elsewhere")
     if not value:
         edit = edits.remove_argument(module.source, module.facts, call, name, order=())
-        return make_fix("safe", f"Remove `{name}`", [edit])
+        return make_fix("safe", f"Remove `{name}`", [edit], alters=True)
     edit = edits.set_argument(module.source, module.facts, call, name, value, order=())
     kind: Applicability = "safe" if name == "dataloader_pin_memory" else "unsafe"
-    return make_fix(kind, f"{'Set' if option.given else 'Add'} `{name}={value}`", [edit])
+    return make_fix(kind, f"{'Set' if option.given else 'Add'} `{name}={value}`", [edit], alters=True)
 
 
 def _of(

@@ -57,7 +57,7 @@ def fix_of(
     where = " and ".join(dict.fromkeys(change.where for change in own if change.where))
     kind: Applicability = "unsafe" if any(change.shared for change in own) else applicability
     made = [_edit(group) for group in groups.values()]
-    return make_fix(kind, f"{message} {where}".rstrip(), [*made, *others])
+    return make_fix(kind, f"{message} {where}".rstrip(), [*made, *others], alters=bool(changes))
 
 
 def _edit(group: list[Change]) -> Edit | Refused:

@@ -76,11 +76,16 @@ def _statement(module: Module, link: Link) -> tuple[int, int]:
     return module.facts.span(link.head)
 
 
-def make_fix(applicability: Applicability, message: str, edits: Sequence[Edit | Refused]) -> Fix | Refused:
-    """A fix, if every edit that it needs is possible; else why the first one is not."""
+def make_fix(
+    applicability: Applicability, message: str, edits: Sequence[Edit | Refused], *, alters: bool = False
+) -> Fix | Refused:
+    """A fix, if every edit that it needs is possible; else why the first one is not.
+
+    ``alters``: it changes options of a loader.
+    """
     possible = [edit for edit in edits if isinstance(edit, Edit)]
     refused = next((edit for edit in edits if isinstance(edit, Refused)), None)
-    return refused or Fix(applicability, message, tuple(possible))
+    return refused or Fix(applicability, message, tuple(possible), alters)
 
 
 def joint(*groups: Iterable[World]) -> list[World]:

@@ -24,7 +24,7 @@ from dlcheck.model.randomness.replicas import has_other_order_per_rank, is_map_s
 from dlcheck.model.randomness.samplers import DistributedSampler, all_distributed_samplers, drops_last, knows_of_padding
 from dlcheck.model.randomness.weighting import WeightedSampling, weighted_samplings
 from dlcheck.model.scopes import Module, dotted, last_name
-from dlcheck.model.training.averages import Average, adds_means, averages, miscounts
+from dlcheck.model.training.averages import Average, adds_means, averages, full_batches, miscounts
 from dlcheck.model.training.compiled import compiled_calls, decides_shapes
 from dlcheck.model.training.evaluation import evaluates, goes_backward, in_evaluation_mode, updates_weights
 from dlcheck.model.training.metrics import collects, reduced_over_ranks, removes_repeats, stops_early
@@ -227,10 +227,19 @@ def _dropped(loader: Loader, drop: OptionAlt, sizes: list[OptionAlt], evaluated:
         spot,
         loader.project.link_at(spot.module, spot.at),
         related=[*evaluated, *elsewhere(drop, loader, "set here"), *provenance(drop.value)],
-        fix=_changed(loader, drop, "drop_last", "False"),
+        fix=_kept_last(loader, drop),
         loader=loader.name,
         samples=_at_most(sizes),
     )
+
+
+def _kept_last(loader: Loader, drop: OptionAlt) -> Fix | Refused:
+    """``drop_last=False``, where nothing counts on full batches."""
+    for loop in loader.loops:
+        counted = full_batches(loop)
+        if counted is not None:
+            return Refused(f"`{loop.module.line(counted.at)}` counts full batches, which the last one need not be")
+    return _changed(loader, drop, "drop_last", "False")
 
 
 def _changed(loader: Loader, option: OptionAlt, name: str, text: str) -> Fix | Refused:

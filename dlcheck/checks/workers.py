@@ -157,7 +157,8 @@ def _capped(workers: OptionAlt) -> Fix | Refused:
         return Refused("the right number depends on the machine")
     module, at = counted
     text = f"min(8, {module.line(at)})"
-    return make_fix("unsafe", f"Take `{text}`", [edits.replace(module.source, module.facts, at, text)])
+    edit = edits.replace(module.source, module.facts, at, text)
+    return make_fix("unsafe", f"Take `{text}`", [edit], alters=True)
 
 
 class _Excess(NamedTuple):

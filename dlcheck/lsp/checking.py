@@ -77,7 +77,9 @@ class Checker:
         last = self._good.get(file)
         if last is None or last.source is None or checked.source is None:
             return replace(checked, whole=False)
-        kept = carried(last.findings, last.source, checked.source)
+        known = {(finding.code, finding.place) for finding in checked.findings}  # of a notebook's other cells
+        carried_on = carried(last.findings, last.source, checked.source)
+        kept = [finding for finding in carried_on if (finding.code, finding.place) not in known]
         return replace(checked, findings=(*checked.findings, *kept), whole=False)
 
 

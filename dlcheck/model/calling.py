@@ -317,12 +317,13 @@ def _is_settings(cls: Scope) -> bool:
 
 def _as_default(value: Value, world: World, origin: Origin, free: Hashable) -> list[Alt]:
     """A parameter's default; where no caller is known, somebody may give another value."""
-    if not isinstance(value, Const):
+    if isinstance(value, Const):
+        value = Const(value.value, value.origin or origin, value.free)
+    elif not is_number(value):
         return [Alt(value, world)]
-    value = Const(value.value, value.origin or origin, value.free)
     if free is None:
         return [Alt(value, world)]
-    alts = settings.overridable(value, free, flag=isinstance(value.value, bool))
+    alts = settings.overridable(value, free, flag=isinstance(value, Const) and isinstance(value.value, bool))
     return [Alt(alt.value, both) for alt in alts if (both := world.merge(alt.world)) is not None]
 
 
@@ -602,6 +603,11 @@ def binary(expr: forms.Binary, left: Value, right: Value, point: Point) -> list[
         if isinstance(side, Moved):
             return [Alt(side, ANY)]
     return [Alt(Unknown((point.module.name, expr.at, point.frame)), ANY)]
+
+
+def is_number(value: Value) -> bool:
+    """Whether a value is a number that only running the program gives: of CPUs, or one above zero."""
+    return counts_cpus(value) or isinstance(value, Made) and value.path == "positive"
 
 
 def counts_cpus(value: Value) -> bool:

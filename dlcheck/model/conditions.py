@@ -140,7 +140,7 @@ def _made_truth(value: Made, where: Hashable) -> Truths:
     symbol = library.SYMBOLS.get(value.path)
     if symbol:
         return _open(("symbol", symbol))
-    if value.path in library.CPU_COUNTS or value.path == "torch.cuda.device_count().positive":
+    if _is_positive(value) or value.path == "torch.cuda.device_count().positive":
         return [(True, ANY)]
     if value.path == "torch.cuda.device_count":
         return _open(("symbol", "cuda"))
@@ -210,11 +210,21 @@ def _open_comparison(op: str, left: Value, right: Value, point: Point, at: int) 
         if (op, right.value) in ((">", 0), (">=", 1), ("!=", 0)):
             return _open(("symbol", "cuda"))
         token = "device count"
+    if _is_positive(left) and isinstance(right, Const) and op in _COMPARE:
+        bound = right.value
+        # Beyond one it is not known how many there are.
+        if isinstance(bound, (int, float)) and (bound <= 0 or bound == 1 and op in (">=", "<")):
+            return [(_COMPARE[op](1, bound), ANY)]
     if token is None or not isinstance(right, Const):
         return _open(("cmp", point.module.name, at, point.frame))
     if op in _FLIPPED:
         return [(not answer, world) for answer, world in _open(("cmp", token, _FLIPPED[op], repr(right.value)))]
     return _open(("cmp", token, op, repr(right.value)))
+
+
+def _is_positive(value: Value) -> bool:
+    """Whether it is a number of CPUs, or another that is certainly above zero."""
+    return isinstance(value, Made) and (value.path in library.CPU_COUNTS or value.path == "positive")
 
 
 def _constant(ev: Evaluator, value: Value) -> object:

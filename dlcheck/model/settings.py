@@ -31,11 +31,12 @@ _USUAL_NAMES = frozenset(
 )  # fmt: skip
 
 
-def overridable(value: Const, key: Hashable, flag: bool = False) -> list[Alt]:
+def overridable(value: Value, key: Hashable, flag: bool = False) -> list[Alt]:
     """A default, and what it is when the user overrides it."""
     choice = ("free", key)
-    default = Alt(Const(value.value, value.origin, key), World({choice: "default"}))
-    if flag and isinstance(value.value, bool):
+    own = Const(value.value, value.origin, key) if isinstance(value, Const) else value
+    default = Alt(own, World({choice: "default"}))
+    if flag and isinstance(value, Const) and isinstance(value.value, bool):
         other: Value = Const(not value.value, value.origin, chosen=True)
     else:
         other = Unknown(("other", key))
@@ -129,11 +130,12 @@ def _option_value(ev: Evaluator, site: Site, name: str) -> list[Alt]:
 def _default_alts(
     value: Value, world: World, origin: Origin, key: Hashable, given: dict[str, Expr], flag: bool
 ) -> list[Alt]:
-    if not isinstance(value, Const):
+    if isinstance(value, Const):
+        value = Const(_typed(value.value, given.get("type")), origin)
+    elif not calling.is_number(value):
         return [Alt(value, world)]
-    typed = _typed(value.value, given.get("type"))
     out = []
-    for alt in overridable(Const(typed, origin), key, flag):
+    for alt in overridable(value, key, flag):
         both = world.merge(alt.world)
         if both is not None:
             out.append(Alt(alt.value, both))

@@ -84,7 +84,7 @@ class _Text(NamedTuple):
         return 1 <= number <= self.last - self.first
 
     def line(self, number: int) -> str:
-        return self.source.line(self.first + number)
+        return self.source.written(self.first + number)
 
     def end(self, place: Place) -> tuple[int, int]:
         """The end of a place, brought back to where the text has one."""

@@ -23,12 +23,13 @@ def render(report: Report, *, pages: Mapping[str, Page], color: bool) -> str:
 
 def document(report: Report) -> dict[str, Any]:
     fixable = sum(finding.fix is not None for finding in report.findings)
+    fixed = {} if report.fixed is None else {"fixed": report.fixed}
     return {
         "schema": SCHEMA,
         "version": __version__,
         "findings": [_finding(finding) for finding in report.findings],
         "errors": [{"path": error.path, "line": error.line, "message": error.message} for error in report.errors],
-        "summary": {"files": report.files, **counts(report.findings), "fixable": fixable},
+        "summary": {"files": report.files, **counts(report.findings), "fixable": fixable, **fixed},
     }
 
 

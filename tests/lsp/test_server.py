@@ -382,3 +382,19 @@ async def test_a_notebook_is_checked_cell_by_cell(editor: Editor) -> None:
     editor.client.notebook_document_did_change(types.DidChangeNotebookDocumentParams(version, change))
     await editor.shows(f"{uri}#3")
     await editor.shows(f"{uri}#2", ("DLC103", 1))
+
+
+async def test_the_cells_around_a_broken_one_keep_their_findings(editor: Editor) -> None:
+    uri = (editor.folder / "train.ipynb").as_uri()
+    cells = [types.NotebookCell(CODE, f"{uri}#{n}") for n in (0, 2, 3)]
+    items = [types.TextDocumentItem(cell.document, "python", 1, NOTEBOOK[int(cell.document[-1])]) for cell in cells]
+    notebook = types.NotebookDocument(uri, "jupyter-notebook", 1, cells)
+    editor.client.notebook_document_did_open(types.DidOpenNotebookDocumentParams(notebook, items))
+    await editor.shows(f"{uri}#3", ("DLC101", 1))
+    named = types.VersionedTextDocumentIdentifier(version=2, uri=f"{uri}#0")
+    text = types.NotebookDocumentCellContentChanges(named, [whole(f"{NOTEBOOK[0]}\nnet = Net(")])
+    change = types.NotebookDocumentChangeEvent(cells=types.NotebookDocumentCellChanges(text_content=[text]))
+    version = types.VersionedNotebookDocumentIdentifier(version=2, uri=uri)
+    editor.client.notebook_document_did_change(types.DidChangeNotebookDocumentParams(version, change))
+    await editor.shows(f"{uri}#0", ("DLC001", 2))
+    await editor.shows(f"{uri}#3", ("DLC101", 1))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from dlcheck.facts import forms
 from dlcheck.model import calling
 from dlcheck.model.definitions import resolved
-from dlcheck.model.flow import later_in_function, links_in
+from dlcheck.model.flow import later_in_function, links_in, links_of
 from dlcheck.model.loops import BatchLoop
 from dlcheck.model.randomness.samplers import drops_last
 from dlcheck.model.scopes import Link, Site, descend, dotted, expressions, last_name
@@ -135,6 +135,29 @@ def _is_length(loop: BatchLoop, expr: forms.Expr, link: Link) -> bool:
     if name is None or given is None or given.expr is None or given.point is None or dotted(given.expr) != name:
         return False
     return given.point.link.scope is found.link.scope
+
+
+def full_batches(loop: BatchLoop) -> forms.Binary | None:
+    """``len(loader) * batch_size`` beside a loop: the number of samples where the last batch is dropped, not else."""
+    for link in links_of(loop.link.scope):
+        products = (
+            part
+            for root in expressions(link.stmt)
+            for part in descend(root)
+            if isinstance(part, forms.Binary) and part.op == "*"
+        )
+        for product in products:
+            if any(_counts_batches(loop, side, link) for side in (product.left, product.right)):
+                return product
+    return None
+
+
+def _counts_batches(loop: BatchLoop, expr: forms.Expr, link: Link) -> bool:
+    if not isinstance(expr, forms.Call) or dotted(expr.func) != "len" or len(expr.args) != 1:
+        return False
+    counted = expr.args[0].value
+    point = loop.project.point(Site(counted, link, None))
+    return any(_is_loader(loop, value) for value in loop.project.evaluator.values(counted, point))
 
 
 def _is_loader(loop: BatchLoop, value: Value) -> bool:
