@@ -26,6 +26,7 @@ sys.path.insert(0, os.path.dirname(HERE))
 from dlcheck import engine, files, fixing  # noqa: E402
 from dlcheck.config import load  # noqa: E402
 from dlcheck.findings import Finding  # noqa: E402
+from dlcheck.warm import Warm  # noqa: E402
 
 LIMIT_S = 3_600.0
 
@@ -55,6 +56,7 @@ class Watched:
         self.folder = folder
         self.result = result
         self.config = load(folder, {}, isolated=True)
+        self.warm = Warm()
         self.named: dict[str, set[int]] = {}
         self.before: dict[str, list[str]] = {}
 
@@ -62,7 +64,7 @@ class Watched:
         for file, data in after.items():
             path = files.shown(file)
             self._compare(path, files.to_source(file, data).text.splitlines())
-        report = engine.check([self.folder], self.config, overlays=after)
+        report = engine.check([self.folder], self.config, overlays=after, warm=self.warm)
         self.before = {path: source.text.splitlines() for path, source in report.sources.items()}
         self.named = {}
         for finding in report.findings:

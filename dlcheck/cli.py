@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from dlcheck.measure.command import Listener
     from dlcheck.measure.recording import Settings
     from dlcheck.pages import Page
+    from dlcheck.warm import Warm
 
 FORMAT_VARIABLE = "DLCHECK_OUTPUT_FORMAT"
 CACHE = ".dlcheck_cache"
@@ -467,8 +468,10 @@ def _fix(paths: Sequence[str], config: Config, stdin: tuple[str, bytes] | None, 
     """Apply fixes, or show what they would change; the exit status."""
     from dlcheck.engine import stdin_file
     from dlcheck.fixing import fix
+    from dlcheck.warm import Warm
 
-    fixed = fix(lambda after: _run(paths, config, stdin, options, after), unsafe=options["unsafe_fixes"])
+    warm = Warm()  # a round changes a few files of many
+    fixed = fix(lambda after: _run(paths, config, stdin, options, after, warm), unsafe=options["unsafe_fixes"])
     report = fixed.report
     report.errors += fixed.errors
     if options["diff"]:
@@ -725,6 +728,7 @@ def _run(
     stdin: tuple[str, bytes] | None,
     options: Mapping[str, Any],
     overlays: Mapping[str, bytes] | None = None,
+    warm: Warm | None = None,
 ) -> Report:
     import gc
 
@@ -732,7 +736,7 @@ def _run(
 
     # Syntax trees hold no cycles: the collector would walk millions of nodes and free none.
     gc.disable()
-    report = engine.check(paths, config, stdin=stdin, overlays=overlays, with_subjects=options["measure"])
+    report = engine.check(paths, config, stdin=stdin, overlays=overlays, with_subjects=options["measure"], warm=warm)
     wanted = options["update_baseline"] or options["prune_baseline"] or options["error_stale_baseline"]
     if config.baseline is not None:
         _apply_baseline(report, config.baseline, options)
