@@ -26,7 +26,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "cells": {"source"},
     "notebook": {"cells", "facts", "findings", "source"},
     "files": {"findings", "gitignore", "notebook", "skim", "source"},
-    "model": {"facts", "files", "findings", "source"},
+    "model": {"facts", "files", "findings", "skim", "source"},
     "edits": {"facts", "findings", "source"},
     "pages": {"findings"},
     "checks": {"edits", "facts", "findings", "model", "pages", "source"},

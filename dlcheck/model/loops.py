@@ -415,7 +415,7 @@ def called_scopes(project: Project, site: Site) -> Iterator[Scope]:
     assert isinstance(call, forms.Call)
     if not isinstance(call.func, (forms.Name, forms.Attr)):
         return
-    if isinstance(call.func, forms.Attr) and not project.workspace.gives_meaning(call.func.name):
+    if isinstance(call.func, forms.Attr) and not project.gives_meaning(call.func.name):
         return  # most calls are of tensors' methods: what the tensor is need not be known for that
     for value in project.evaluator.values(call.func, project.point(site)):
         if isinstance(value, Func):

@@ -37,6 +37,7 @@ from dlcheck.model.values import (
     Value,
 )
 from dlcheck.model.worlds import ANY, World
+from dlcheck.skim import skim
 
 if TYPE_CHECKING:
     from dlcheck.facts import ModuleFacts
@@ -583,6 +584,17 @@ class Project:
         if data is None or skim is None or name not in data:
             return False
         return skim.may_import(stem, name) or stem + b"." + name in data
+
+    def gives_meaning(self, word: str) -> bool:
+        """Whether anything of the project may be called so: a function, a class, an attribute."""
+        known = self.once(("outside",), self._words_outside)
+        return self.workspace.gives_meaning(word) or word.encode(errors="surrogatepass") in known
+
+    def _words_outside(self) -> frozenset[bytes]:
+        """What modules that are not among the project's files give a meaning: notebooks, files that git ignores."""
+        listed = set(self.workspace.files())
+        texts = [module.source.text for module in self.loaded() if module.source.file not in listed]
+        return frozenset[bytes]().union(*(skim(text.encode(errors="surrogatepass")).given for text in texts))
 
     def mentioning(self, word: str) -> list[str]:
         """The files of the project in which a word stands."""

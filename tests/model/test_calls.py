@@ -1,0 +1,45 @@
+"""Which functions of a project a call can mean."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from snippets import deep, project
+
+from dlcheck.facts import forms
+from dlcheck.model.loops import called_scopes
+
+TRAINER = """
+class Trainer:
+    def push_on(self, batch):
+        batch.backward()
+
+    def run(self, loader):
+        for batch in loader:
+            self.push_on(batch)
+            batch.sum()
+"""
+
+
+def called(root: Path, name: str, ignored: str = "") -> dict[str, list[str]]:
+    (root / ".git").mkdir()
+    (root / ".gitignore").write_text(ignored)
+    found = project(root, {name: TRAINER})
+    with deep():
+        return {
+            site.expr.func.name: [scope.qualified for scope in called_scopes(found, site)]
+            for module in found.named_modules
+            for site in module.calls
+            if isinstance(site.expr, forms.Call) and isinstance(site.expr.func, forms.Attr)
+        }
+
+
+@pytest.mark.parametrize(
+    ("name", "ignored"),
+    [("train.py", ""), ("train.pyw", ""), ("train.py", "train.py")],
+    ids=["listed", "another suffix", "ignored by git"],
+)
+def test_methods_are_found_wherever_they_are(name: str, ignored: str, tmp_path: Path) -> None:
+    """What no file gives a meaning is not asked for; a named module need not be among the project's files."""
+    assert called(tmp_path, name, ignored) == {"backward": [], "push_on": ["Trainer.push_on"], "sum": []}
