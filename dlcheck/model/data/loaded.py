@@ -23,6 +23,10 @@ _OF_BOTH = frozenset({"shape", "ndim"})
 
 def kind_by_use(project: Project, cls: Scope, name: str) -> str:
     """A tensor, at least an array, or "" where its class uses an attribute like neither."""
+    return project.once(("kind by use", cls, name), lambda: _kind_by_use(project, cls, name))
+
+
+def _kind_by_use(project: Project, cls: Scope, name: str) -> str:
     found = ""
     for base in project.lineage(cls):
         for method in base.functions.values():

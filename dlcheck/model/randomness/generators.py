@@ -21,6 +21,19 @@ GENERATORS = frozenset(
 )  # fmt: skip
 _RESEEDS = frozenset({"seed", "manual_seed", "set_state", "setstate", "__setstate__"})
 _ASKS = frozenset({"get_state", "getstate", "initial_seed", "device", "bit_generator", "spawn"})
+# The methods of all of them: of anything else that is called, it need not be known what it is.
+_METHODS = frozenset(
+    {"__setstate__", "beta", "betavariate", "binomial", "bytes", "chisquare", "choice", "choices", "clone_state",
+     "dirichlet", "exponential", "expovariate", "f", "gamma", "gammavariate", "gauss", "geometric", "get_offset",
+     "get_state", "getrandbits", "getstate", "graphsafe_get_state", "graphsafe_set_state", "gumbel",
+     "hypergeometric", "initial_seed", "integers", "laplace", "logistic", "lognormal", "lognormvariate", "logseries",
+     "manual_seed", "multinomial", "multivariate_hypergeometric", "multivariate_normal", "negative_binomial",
+     "noncentral_chisquare", "noncentral_f", "normal", "normalvariate", "pareto", "paretovariate", "permutation",
+     "permuted", "poisson", "power", "rand", "randbytes", "randint", "randn", "random", "random_integers",
+     "random_sample", "randrange", "rayleigh", "sample", "seed", "set_offset", "set_state", "setstate", "shuffle",
+     "spawn", "standard_cauchy", "standard_exponential", "standard_gamma", "standard_normal", "standard_t",
+     "tomaxint", "triangular", "uniform", "vonmises", "vonmisesvariate", "wald", "weibull", "weibullvariate", "zipf"}
+)  # fmt: skip
 _PASSED_AS = frozenset({"generator", "random_state", "rng", "random"})
 
 
@@ -116,7 +129,7 @@ def _used(ev: Evaluator, code: WorkerCode) -> Iterator[tuple[Made, WorkerCall, s
     for call in code.calls:
         ev.fresh()
         func = call.call.func
-        if isinstance(func, forms.Attr):
+        if isinstance(func, forms.Attr) and func.name in _METHODS:
             yield from _generators(ev, func.value, call)
         drawing = call.path.startswith(("random.", "torch.", "numpy."))
         for arg in call.call.args:
