@@ -27,6 +27,19 @@ _TITLE = re.compile(
 _FILE = re.compile(r"[A-Z]{3}\d{3}-.+\.md")
 
 
+@functools.cache
+def _published() -> str:
+    """Where the pages are published: `Rules` among the package's `[project.urls]`, once its owner has given it."""
+    from importlib import metadata
+
+    try:
+        given: list[str] = metadata.metadata("dlcheck").get_all("Project-URL") or []
+    except metadata.PackageNotFoundError:
+        return ""
+    named = {label.strip(): url.strip() for label, _, url in (one.partition(",") for one in given)}
+    return named.get("Rules", "").rstrip("/")
+
+
 class PageError(Exception):
     """A page that is not what design.md says a page is."""
 
@@ -144,6 +157,16 @@ def find(code_or_name: str) -> Page | None:
     """The page of a rule by its code or its name."""
     pages = load()
     return pages.get(code_or_name.upper()) or next((page for page in pages.values() if page.name == code_or_name), None)
+
+
+def address(code: str) -> str | None:
+    """Where the page of a rule of ours is published, if it is."""
+    page = load().get(code)
+    return f"{_published()}/{page.code}-{page.name}" if page is not None and _own(page) and _published() else None
+
+
+def _own(page: Page) -> bool:
+    return page.code.startswith("DLC")
 
 
 def parse(text: str, file: str) -> Page:

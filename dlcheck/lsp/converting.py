@@ -78,11 +78,13 @@ class Converter:
 
     def diagnostic(self, finding: Finding) -> types.Diagnostic:
         related = [self._related(place) for place in finding.related]
+        address = pages.address(finding.code)
         return types.Diagnostic(
             range=self.range_of(finding.place),
             message=message_of(finding),
             severity=SEVERITIES[finding.severity],
             code=finding.code,
+            code_description=types.CodeDescription(address) if address else None,
             source=SOURCE,
             tags=[types.DiagnosticTag.Unnecessary] if finding.code in UNNECESSARY else None,
             related_information=[one for one in related if one is not None] or None,

@@ -67,6 +67,7 @@ class Documents:
 
     def __init__(self) -> None:
         self.encoding: Encoding = "utf-16"
+        self.folder = os.getcwd()
         self.by_uri: dict[str, Document] = {}
         self._notebooks: dict[str, str] = {}  # of a cell
 
@@ -85,7 +86,7 @@ class Documents:
     # -- texts
 
     def open(self, item: types.TextDocumentItem) -> Document:
-        document = Document(item.uri, file_of(item.uri), item.version, item.text)
+        document = Document(item.uri, file_of(item.uri, self.folder), item.version, item.text)
         self.by_uri[item.uri] = document
         return document
 
@@ -108,7 +109,7 @@ class Documents:
         known = {item.uri: item.text for item in params.cell_text_documents}
         cells = tuple(_cell(cell, known) for cell in notebook.cells)
         metadata = _plain(notebook.metadata)
-        document = Document(notebook.uri, file_of(notebook.uri), notebook.version, "", cells, metadata)
+        document = Document(notebook.uri, file_of(notebook.uri, self.folder), notebook.version, "", cells, metadata)
         return self._keep(document)
 
     def change_notebook(self, params: types.DidChangeNotebookDocumentParams) -> Document | None:
@@ -159,13 +160,13 @@ def changed(text: str, changes: Sequence[types.TextDocumentContentChangeEvent], 
     return text
 
 
-def file_of(uri: str) -> str:
-    """The file of an address; for what was never saved, a name in the current folder that nothing has."""
+def file_of(uri: str, folder: str) -> str:
+    """The file of an address; for what was never saved, a name in a folder that nothing there has."""
     path = uris.to_fs_path(uri) if uri.startswith("file:") else None
     if path is not None:
         return os.path.abspath(path)
     name = uri.rpartition(":")[2].rpartition("/")[2].partition("?")[0]
-    return os.path.abspath(f"{name or 'untitled'}{'' if name.endswith(files.SUFFIXES) else '.py'}")
+    return os.path.join(folder, f"{name or 'untitled'}{'' if name.endswith(files.SUFFIXES) else '.py'}")
 
 
 def _cell(cell: types.NotebookCell, known: Mapping[str, str]) -> Cell:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import time
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -16,6 +17,7 @@ from pygls.exceptions import JsonRpcException
 from pygls.lsp.server import LanguageServer
 
 from dlcheck import __version__, files, pages
+from dlcheck.fixing import Fixed
 from dlcheck.lsp import actions, converting
 from dlcheck.lsp.checking import Checked, Checker
 from dlcheck.lsp.converting import Converter
@@ -66,8 +68,16 @@ class Server(LanguageServer):
         self._told: dict[str, tuple[str, ...]] = {}
         self._shown: dict[str, set[str]] = {}  # the addresses that diagnostics were published for
         self._done = asyncio.Event()
+        self._asked: Counter[str] = Counter()  # how many requests wait for a document
+        self._progress: asyncio.Task[None] | None = None  # of the first check, until it has ended
         self._garbage = Garbage()
         self._first = True
+        self._ended = False
+
+    def shutdown(self) -> None:
+        """The client has gone: what runs would keep the process until it is done."""
+        self._ended = self._stale = True
+        super().shutdown()  # type: ignore[no-untyped-call]
 
     # -- what the client can do
 
@@ -99,6 +109,7 @@ class Server(LanguageServer):
             if uri != but:
                 self.checked.pop(uri, None)
                 self._waiting.setdefault(uri)
+                self._stale = self._stale or uri == self._running
         self._start()
         if but and len(self.documents.by_uri) > 1:
             self.ask_to_pull()
@@ -121,12 +132,14 @@ class Server(LanguageServer):
             if document is not None:
                 self._garbage.before_check()
                 await self._check(document)
+        self._end_progress()
         self._garbage.after_checks()
 
     async def _check(self, document: Document) -> None:
         self._running, self._stale = document.uri, False
         overlays = self.documents.overlays()
-        progress = asyncio.ensure_future(self._show_progress()) if self._first else None
+        if self._first and self._progress is None:
+            self._progress = asyncio.ensure_future(self._show_progress())
         try:
             checked = await asyncio.get_running_loop().run_in_executor(
                 self._thread, self.checker.check, document, overlays, lambda: self._stale
@@ -139,18 +152,45 @@ class Server(LanguageServer):
             checked = Checked(document.version, problems=(f"{files.shown(document.file)}: {internal_error(error)}",))
         finally:
             self._running = None
-            self._first = False
-            if progress is not None:
-                progress.cancel()
+        if self._stale:
+            return  # it waits to be checked again, or nobody wants it
+        self._end_progress()
         now = self.documents.by_uri.get(document.uri)
         if now is not None and now.version == document.version:
             self.checked[document.uri] = checked
             self._publish(document, checked)
-            done, self._done = self._done, asyncio.Event()
-            done.set()
+            self._wake()
+
+    def _wake(self) -> None:
+        """Have those look again who wait for a document."""
+        done, self._done = self._done, asyncio.Event()
+        done.set()
 
     async def up_to_date(self, uri: str) -> tuple[Document, Checked] | None:
         """A document and what was found in it as it is now; None where it is not open."""
+        document = self.documents.find(uri)
+        if document is None:
+            return None
+        self._asked[document.uri] += 1
+        try:
+            return await self._up_to_date(document.uri)
+        except asyncio.CancelledError:
+            if self._asked[document.uri] == 1:
+                self._unwanted(document)
+            raise
+        finally:
+            self._asked[document.uri] -= 1
+
+    def _unwanted(self, document: Document) -> None:
+        """Nobody waits for a version any more; where diagnostics are pushed, the client still does."""
+        now = self.documents.by_uri.get(document.uri)
+        if not self.pulls or now is None or now.version != document.version:
+            return
+        self._waiting.pop(document.uri, None)
+        if self._running == document.uri:
+            self._stale = True
+
+    async def _up_to_date(self, uri: str) -> tuple[Document, Checked] | None:
         while True:
             document = self.documents.find(uri)
             if document is None:
@@ -162,13 +202,20 @@ class Server(LanguageServer):
                 self._check_next(document.uri)
             await self._done.wait()
 
+    def _end_progress(self) -> None:
+        self._first = False
+        if self._progress is not None:
+            self._progress.cancel()
+            self._progress = None
+
     async def _show_progress(self) -> None:
         window = self.client_capabilities.window
         if window is None or not window.work_done_progress:
             return
         await asyncio.sleep(PROGRESS_AFTER_S)
         token = f"dlcheck-{time.monotonic_ns()}"
-        await self.work_done_progress.create_async(token)
+        # Its answer comes in any case, and must find who asked.
+        await asyncio.shield(self.work_done_progress.create_async(token))
         self.work_done_progress.begin(
             token, types.WorkDoneProgressBegin(title="dlcheck", message="reading the project")
         )
@@ -176,6 +223,25 @@ class Server(LanguageServer):
             await asyncio.Event().wait()
         finally:
             self.work_done_progress.end(token, types.WorkDoneProgressEnd())
+
+    async def fixed(self, document: Document) -> Fixed | None:
+        """A document after all its safe fixes; None where it has changed meanwhile."""
+        overlays, cancelled = self.documents.overlays(), False
+
+        def stop() -> bool:
+            now = self.documents.by_uri.get(document.uri)
+            return cancelled or self._ended or now is None or now.version != document.version
+
+        try:
+            fixed = await asyncio.get_running_loop().run_in_executor(
+                self._thread, self.checker.fixed, document, overlays, stop
+            )
+        except Interrupted:
+            return None
+        except asyncio.CancelledError:
+            cancelled = True
+            raise
+        return None if stop() else fixed
 
     # -- telling
 
@@ -208,7 +274,10 @@ class Server(LanguageServer):
             self.text_document_publish_diagnostics(types.PublishDiagnosticsParams(uri=uri, diagnostics=[]))
         if self._running == document.uri:
             self._stale = True
+        self._wake()
         self.check_others()
+        if self.documents.by_uri:
+            self.ask_to_pull()
 
     def refresh(self) -> None:
         """Everything may be different: configuration, files on disk."""
@@ -242,6 +311,7 @@ def _lifecycle(server: Server) -> None:
     @server.feature(types.INITIALIZE)
     def initialize(ls: Server, params: types.InitializeParams) -> None:
         ls.documents.encoding = _encoding(ls.workspace.position_encoding)
+        ls.documents.folder = _folder(params)
         options = params.initialization_options
         # A workspace that nobody trusts may be looked at; the client says so, the protocol has no word for it.
         ls.checker.trusted = not isinstance(options, dict) or options.get("trusted") is not False
@@ -273,6 +343,12 @@ def _lifecycle(server: Server) -> None:
     @server.feature(types.WORKSPACE_DID_CHANGE_WORKSPACE_FOLDERS)
     def did_change_workspace_folders(ls: Server, _params: types.DidChangeWorkspaceFoldersParams) -> None:
         ls.refresh()
+
+
+def _folder(params: types.InitializeParams) -> str:
+    """Where texts belong that were never saved: the first folder of the workspace."""
+    first = params.workspace_folders[0].uri if params.workspace_folders else params.root_uri
+    return uris.to_fs_path(first or "") or os.getcwd()
 
 
 def _encoding(kind: object) -> Any:
@@ -434,12 +510,9 @@ async def _code_actions(server: Server, params: types.CodeActionParams, converte
             yield action
     if not _wanted(actions.FIX_ALL, only) or not any(_is_safe(finding) for finding in converter.checked.findings):
         return
-    overlays, document = server.documents.overlays(), converter.document
-    fixed = await asyncio.get_running_loop().run_in_executor(
-        server._thread, server.checker.fixed, document, overlays, lambda: False
-    )
-    now = server.documents.find(document.uri)
-    if now is not None and now.version == document.version:
+    document = converter.document
+    fixed = await server.fixed(document)
+    if fixed is not None:
         every = actions.fix_all(converter, fixed, server.versioned)
         if every is not None:
             yield every

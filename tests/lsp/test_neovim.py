@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from faulty import ROOT, copied, is_fixed
 
-ROOT = Path(__file__).resolve().parent.parent.parent
 NVIM = shutil.which("nvim")
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(NVIM is None, reason="there is no Neovim here")]
@@ -32,7 +30,9 @@ end
 local line = vim.diagnostic.get(0)[1].lnum
 local column = vim.diagnostic.get(0)[1].col
 vim.api.nvim_win_set_cursor(0, { line + 1, column })
-local params = vim.lsp.util.make_range_params()
+local clients = (vim.lsp.get_clients or vim.lsp.buf_get_clients)()
+local _, client = next(clients)
+local params = vim.lsp.util.make_range_params(0, client.offset_encoding)
 params.context = { diagnostics = {} }
 local answers = vim.lsp.buf_request_sync(0, "textDocument/codeAction", params, 30000) or {}
 for id, answer in pairs(answers) do
@@ -49,35 +49,41 @@ finish()
 """
 
 
-def test_neovim_shows_a_finding_and_applies_its_fix(tmp_path: Path) -> None:
-    project = tmp_path / "project"
-    shutil.copytree(ROOT / "examples" / "faulty", project)
-    before = (project / "devices.py").read_text(encoding="utf-8")
+def version() -> tuple[int, ...]:
+    if NVIM is None:
+        return ()
+    said = subprocess.run([NVIM, "--version"], capture_output=True, text=True, check=True).stdout
+    return tuple(int(part) for part in said.split()[1].lstrip("v").split("-")[0].split(".")[:2])
+
+
+VERSION = version()
+# From which Neovim on each works, and before which: the first way goes when the third is there for all.
+SNIPPETS = {"dlcheck-0.7.lua": ((0, 7), (0, 12)), "dlcheck-0.8.lua": ((0, 8), (1, 0)), "dlcheck.lua": ((0, 11), (1, 0))}
+
+
+@pytest.mark.parametrize("name", SNIPPETS)
+def test_neovim_shows_a_finding_and_applies_its_fix(tmp_path: Path, name: str) -> None:
+    since, before = SNIPPETS[name]
+    if not since <= VERSION < before:
+        pytest.skip(f"it is for another Neovim than {VERSION}")
+    project, here = copied(tmp_path)
     (project / "play.lua").write_text(PLAY, encoding="utf-8")
-    command = tmp_path / "bin" / "dlcheck"
-    command.parent.mkdir()
-    command.write_text(f'#!/bin/sh\nexec {sys.executable} -m dlcheck "$@"\n', encoding="utf-8")
-    command.chmod(0o755)
-    path = f"{command.parent}{os.pathsep}{os.environ['PATH']}"
-    here = {
-        **os.environ,
-        "PATH": path,
-        "PYTHONPATH": str(ROOT),
-        "HOME": str(tmp_path),
-        "XDG_CONFIG_HOME": str(tmp_path),
-    }
-    snippet = ROOT / "editors" / "neovim" / _snippet(here)
+    snippet = ROOT / "editors" / "neovim" / name
     assert NVIM is not None
-    play = [NVIM, "--headless", "-u", "NONE", "-c", "filetype on", "-c", f"luafile {snippet}", "-c", "luafile play.lua"]
+    play = [NVIM, "--headless", "-u", _init(Path(here["XDG_CONFIG_HOME"]), snippet), "-c", "luafile play.lua"]
     done = subprocess.run(play, cwd=project, env=here, capture_output=True, text=True, timeout=120, check=False)
     found = json.loads((project / "out.json").read_text(encoding="utf-8"))
     assert found == [{"code": "DLC101", "line": 16, "source": "dlcheck"}, {"left": 0}], done.stdout + done.stderr
-    after = (project / "devices.py").read_text(encoding="utf-8")
-    assert after == before.replace("value.to(device)", "value.to(device, non_blocking=True)")
+    assert is_fixed(project)
 
 
-def _snippet(env: dict[str, str]) -> str:
-    """The one for this version: what came later is not there in an older one, and the oldest way is gone in newer."""
-    said = subprocess.run([str(NVIM), "--version"], env=env, capture_output=True, text=True, check=True).stdout
-    version = tuple(int(part) for part in said.split()[1].lstrip("v").split("-")[0].split(".")[:2])
-    return "dlcheck-0.7.lua" if version < (0, 8) else "dlcheck-0.8.lua"
+def _init(folder: Path, snippet: Path) -> str:
+    """What a user is told to do with a snippet: to run it, or to lay it where servers are described, by their names."""
+    init = folder / "nvim" / "init.lua"
+    (init.parent / "lsp").mkdir(parents=True)
+    if snippet.name == "dlcheck.lua":
+        shutil.copy(snippet, init.parent / "lsp")
+        init.write_text('vim.lsp.enable("dlcheck")\n', encoding="utf-8")
+    else:
+        init.write_text(f'dofile("{snippet}")\n', encoding="utf-8")
+    return str(init)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import shutil
 import sys
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import pytest_lsp
+from editing import LOAD, TRAIN, Editor, edited, edits_of, opened, whole
 from lsprotocol import types
 from pygls import uris
 from pytest_lsp import ClientServerConfig, LanguageClient, client_capabilities
@@ -21,106 +21,7 @@ from dlcheck.measure import store
 from dlcheck.measure.record import Effect, Location, Metric, Record
 
 SERVER = [sys.executable, "-m", "dlcheck", "lsp"]
-TIMEOUT_S = 60
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio]
-
-LOAD = """\
-from torch.utils.data import DataLoader
-
-
-def load(dataset):
-    return DataLoader(dataset, batch_size=8, num_workers=2, pin_memory=True)
-"""
-TRAIN = """\
-# größer 🐍
-import torch
-from load import load
-
-
-def train(dataset, net):
-    loader = load(dataset)
-    for x in loader:
-        "🐍🐍"; x = x.cuda()  # größer
-        net(x).backward()
-"""
-
-
-def opened(path: Path, text: str, version: int = 1) -> types.DidOpenTextDocumentParams:
-    return types.DidOpenTextDocumentParams(
-        types.TextDocumentItem(uri=path.as_uri(), language_id="python", version=version, text=text)
-    )
-
-
-def edited(
-    path: Path, version: int, *changes: types.TextDocumentContentChangeEvent
-) -> types.DidChangeTextDocumentParams:
-    named = types.VersionedTextDocumentIdentifier(version=version, uri=path.as_uri())
-    return types.DidChangeTextDocumentParams(named, list(changes))
-
-
-def whole(text: str) -> types.TextDocumentContentChangeWholeDocument:
-    return types.TextDocumentContentChangeWholeDocument(text=text)
-
-
-class Editor:
-    """A client with a project."""
-
-    def __init__(self, client: LanguageClient, folder: Path, encoding: str) -> None:
-        self.client = client
-        self.folder = folder
-        self.encoding = encoding
-
-    def units(self, text: str) -> int:
-        return len(text.encode()) if self.encoding == "utf-8" else len(text.encode("utf-16-le")) // 2
-
-    async def until(self, is_so: Callable[[], bool]) -> None:
-        async def wait() -> None:
-            while not is_so():
-                await asyncio.sleep(0.01)
-
-        await asyncio.wait_for(wait(), TIMEOUT_S)
-
-    def codes(self, uri: str) -> list[tuple[Any, int]]:
-        found = self.client.diagnostics.get(uri, [])
-        return [(one.code, one.range.start.line) for one in found]
-
-    async def shows(self, path: Path | str, *expected: tuple[str, int]) -> list[types.Diagnostic]:
-        uri = path if isinstance(path, str) else path.as_uri()
-        try:
-            await self.until(lambda: uri in self.client.diagnostics and self.codes(uri) == list(expected))
-        except asyncio.TimeoutError:
-            assert self.codes(uri) == list(expected)
-        return list(self.client.diagnostics[uri])
-
-    async def says(self, path: Path, text: str) -> None:
-        """Wait until the first finding says a text, up to the interval of its measurement."""
-        await self.until(lambda: self.client.diagnostics[path.as_uri()][0].message.partition(" [")[0] == text)
-
-    async def actions(self, uri: str, where: types.Range, *only: str) -> dict[str, Any]:
-        """The code actions by their titles; the client takes one that carries a command for a bare command."""
-        context = types.CodeActionContext([], only=list(only) or None)
-        asked = types.CodeActionParams(types.TextDocumentIdentifier(uri), where, context)
-        found = await self.client.text_document_code_action_async(asked) or []
-        return {one.title: one for one in found}
-
-    def applied(self, text: str, edits: Iterable[types.TextEdit]) -> str:
-        """A text after edits, as the protocol counts them."""
-        for edit in sorted(edits, key=lambda one: (one.range.start.line, one.range.start.character), reverse=True):
-            start, end = self._offset(text, edit.range.start), self._offset(text, edit.range.end)
-            text = text[:start] + edit.new_text + text[end:]
-        return text
-
-    def _offset(self, text: str, at: types.Position) -> int:
-        lines = text.split("\n")
-        column = next(n for n in range(len(lines[at.line]) + 1) if self.units(lines[at.line][:n]) == at.character)
-        return sum(len(line) + 1 for line in lines[: at.line]) + column
-
-
-def edits_of(action: Any, uri: str) -> list[types.TextEdit]:
-    """The edits of a code action for one text."""
-    if action.edit.changes is not None:
-        return list(action.edit.changes[uri])
-    return [edit for change in action.edit.document_changes if change.text_document.uri == uri for edit in change.edits]
 
 
 @pytest_lsp.fixture(  # type: ignore[untyped-decorator]
@@ -138,7 +39,7 @@ async def client(request: pytest.FixtureRequest, lsp_client: LanguageClient, tmp
         assert one.method == types.WORKSPACE_DID_CHANGE_WATCHED_FILES
         options: Any = one.register_options
         patterns = {watcher["globPattern"] for watcher in options["watchers"]}
-        assert patterns >= {"**/*.py", "**/*.ipynb", "**/pyproject.toml"}
+        assert patterns >= {"**/*.py", "**/*.ipynb", "**/pyproject.toml", "**/dlcheck.toml"}
         assert patterns >= {"**/.dlcheck/measurements/*.json", "**/.dlcheck/measurements", "**/.dlcheck"}
 
     folders = [types.WorkspaceFolder(tmp_path.as_uri(), "project")]
@@ -342,6 +243,56 @@ async def test_each_folder_of_a_workspace_has_its_own_configuration(editor: Edit
         editor.client.text_document_did_open(opened(editor.folder / name / "train.py", text))
     await editor.shows(editor.folder / "two" / "train.py", ("DLC101", 12))
     await editor.shows(editor.folder / "one" / "train.py")
+
+
+async def test_a_configuration_file_that_comes_and_goes_counts(editor: Editor) -> None:
+    train, own = editor.folder / "train.py", editor.folder / "dlcheck.toml"
+    editor.client.text_document_did_open(opened(train, TRAIN))
+    await editor.shows(train, ("DLC101", 8))
+    editor.saves(own, 'extend-ignore = ["DLC101"]\n')
+    await editor.shows(train)
+    own.unlink()
+    editor.tells(own, types.FileChangeType.Deleted)
+    await editor.shows(train, ("DLC101", 8))
+
+
+async def test_another_file_counts_as_it_is_on_disk(editor: Editor) -> None:
+    train, load = editor.folder / "train.py", editor.folder / "load.py"
+    editor.client.text_document_did_open(opened(train, TRAIN))
+    await editor.shows(train, ("DLC101", 8))
+    editor.saves(load, LOAD.replace(", pin_memory=True", ""))
+    await editor.shows(train)
+    editor.saves(load, LOAD)
+    await editor.shows(train, ("DLC101", 8))
+
+
+async def test_what_has_no_effect_is_faded_and_weighs_less(editor: Editor) -> None:
+    file = editor.folder / "cpu.py"
+    text = TRAIN.replace("x.cuda()", 'x.to("cpu")')
+    editor.client.text_document_did_open(opened(file, text))
+    load = editor.folder / "load.py"
+    editor.client.text_document_did_open(opened(load, f"{LOAD}x = (\n"))
+    (broken,) = await editor.shows(load, ("DLC001", 5))
+    assert broken.severity == types.DiagnosticSeverity.Error
+    assert broken.tags is None
+    editor.client.text_document_did_change(edited(load, 2, whole(LOAD)))
+    (faded,) = await editor.shows(load, ("DLC108", 4))
+    assert faded.severity == types.DiagnosticSeverity.Information
+    assert list(faded.tags or ()) == [types.DiagnosticTag.Unnecessary]
+
+
+async def test_folders_of_a_workspace_come_and_go(editor: Editor, tmp_path_factory: pytest.TempPathFactory) -> None:
+    other = tmp_path_factory.mktemp("other")
+    (other / "dlcheck.toml").write_text("", encoding="utf-8")
+    (other / "load.py").write_text(LOAD.replace(", pin_memory=True", ""), encoding="utf-8")
+    folder = types.WorkspaceFolder(other.as_uri(), "other")
+    for added, removed in (([folder], []), ([], [folder])):
+        event = types.WorkspaceFoldersChangeEvent(added, removed)
+        editor.client.workspace_did_change_workspace_folders(types.DidChangeWorkspaceFoldersParams(event))
+    editor.client.text_document_did_open(opened(editor.folder / "train.py", TRAIN))
+    editor.client.text_document_did_open(opened(other / "train.py", TRAIN))
+    await editor.shows(editor.folder / "train.py", ("DLC101", 8))  # each takes the `load` beside it
+    await editor.shows(other / "train.py")
 
 
 async def test_what_was_never_saved_is_checked(editor: Editor) -> None:
