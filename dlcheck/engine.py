@@ -36,7 +36,7 @@ class Report:
     something, ``partly`` the notebooks of which cells were left out; ``known`` are findings that a baseline
     holds, ``stale`` what it holds in vain; ``refuted`` are findings that were left out because this machine
     refuted them; ``fixed`` counts the fixes that were applied, where any were to be; ``warnings`` are lines
-    about what was passed over.
+    about what was passed over; ``read`` are the files, absolute, that were read as texts.
     """
 
     findings: list[Finding]
@@ -50,6 +50,7 @@ class Report:
     fixed: int | None = None
     warnings: list[str] = field(default_factory=list)
     partly: frozenset[str] = frozenset()
+    read: frozenset[str] = frozenset()
 
     @property
     def readable(self) -> frozenset[str]:
@@ -171,7 +172,9 @@ class _Run:
         partly = frozenset(
             file.file for file in self.files.values() if file.facts is not None and file.source and file.source.left_out
         )
-        return Report(kept, self.errors, number, self._sources(kept), checked, warnings=self.warnings, partly=partly)
+        read = frozenset(source.file for workspace in self.workspaces.values() for source in workspace.sources())
+        report = Report(kept, self.errors, number, self._sources(kept), checked, warnings=self.warnings)
+        return replace(report, partly=partly, read=read)
 
     def _named(self, paths: Sequence[str]) -> list[Named]:
         excluded = _force_exclude(self.config)

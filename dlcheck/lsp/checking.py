@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from dlcheck import config, engine, files
+from dlcheck import config, engine, files, pages
 from dlcheck.edits import common
 from dlcheck.findings import Finding, Place
 from dlcheck.fixing import Fixed, fix
@@ -20,8 +20,8 @@ from dlcheck.warm import Warm
 class Checked:
     """What was found in a version of a document; ``sources`` are the texts that places count in, by their paths.
 
-    ``findings`` of a text that does not parse are those of the last text that did, where they still apply;
-    ``whole`` says that it parsed.
+    ``read`` are the files, absolute, that were read for it.  ``findings`` of a text that does not parse are those of
+    the last text that did, where they still apply; ``whole`` says that it parsed.
     """
 
     version: int
@@ -30,6 +30,7 @@ class Checked:
     sources: Mapping[str, Source] = field(default_factory=dict)
     whole: bool = True
     problems: tuple[str, ...] = ()
+    read: frozenset[str] = frozenset()
 
 
 class Checker:
@@ -46,6 +47,7 @@ class Checker:
         self.warm.stop = stop
         self.warm.typed.add(document.file)
         try:
+            unknown = self._settings(document.file).unknown_rules(pages.load)
             report = self._report(document.file, overlays)
         except config.ConfigError as error:
             return Checked(document.version, problems=(str(error),))
@@ -53,7 +55,9 @@ class Checker:
         found = tuple(finding for finding in report.findings if finding.place.path == path)
         source = report.sources.get(path) or _source(document)
         problems = tuple(f"{error.path}:{error.line}: {error.message}" for error in report.errors)
-        checked = Checked(document.version, source, found, report.sources, problems=problems)
+        checked = Checked(
+            document.version, source, found, report.sources, problems=(*unknown, *problems), read=report.read
+        )
         if any(finding.code == engine.UNREADABLE for finding in found):
             return self._with_last_good(document.file, checked)
         self._good[document.file] = checked
@@ -70,8 +74,10 @@ class Checker:
         self.warm.closed(file)
 
     def _report(self, file: str, overlays: Mapping[str, bytes]) -> engine.Report:
-        settings = config.load(os.path.dirname(file), self.overrides, trusted=self.trusted)
-        return engine.check([file], settings, overlays=overlays, warm=self.warm)
+        return engine.check([file], self._settings(file), overlays=overlays, warm=self.warm)
+
+    def _settings(self, file: str) -> config.Config:
+        return config.load(os.path.dirname(file), self.overrides, trusted=self.trusted)
 
     def _with_last_good(self, file: str, checked: Checked) -> Checked:
         last = self._good.get(file)

@@ -85,8 +85,15 @@ class Documents:
 
     # -- texts
 
-    def open(self, item: types.TextDocumentItem) -> Document:
-        document = Document(item.uri, file_of(item.uri, self.folder), item.version, item.text)
+    def open(self, item: types.TextDocumentItem) -> Document | None:
+        """A document that was opened, or is said to be once more; None for what is no file and will be none.
+
+        A revision of a file that a version control shows must not stand for the file.
+        """
+        file = file_of(item.uri, self.folder)
+        if item.uri in self._notebooks or file is None or os.path.isdir(file):
+            return None
+        document = Document(item.uri, file, item.version, item.text)
         self.by_uri[item.uri] = document
         return document
 
@@ -104,13 +111,15 @@ class Documents:
 
     # -- notebooks
 
-    def open_notebook(self, params: types.DidOpenNotebookDocumentParams) -> Document:
+    def open_notebook(self, params: types.DidOpenNotebookDocumentParams) -> Document | None:
         notebook = params.notebook_document
         known = {item.uri: item.text for item in params.cell_text_documents}
         cells = tuple(_cell(cell, known) for cell in notebook.cells)
         metadata = _plain(notebook.metadata)
-        document = Document(notebook.uri, file_of(notebook.uri, self.folder), notebook.version, "", cells, metadata)
-        return self._keep(document)
+        file = file_of(notebook.uri, self.folder)
+        if file is None:
+            return None
+        return self._keep(Document(notebook.uri, file, notebook.version, "", cells, metadata))
 
     def change_notebook(self, params: types.DidChangeNotebookDocumentParams) -> Document | None:
         known = self.by_uri.get(params.notebook_document.uri)
@@ -160,13 +169,19 @@ def changed(text: str, changes: Sequence[types.TextDocumentContentChangeEvent], 
     return text
 
 
-def file_of(uri: str, folder: str) -> str:
-    """The file of an address; for what was never saved, a name in a folder that nothing there has."""
-    path = uris.to_fs_path(uri) if uri.startswith("file:") else None
-    if path is not None:
-        return os.path.abspath(path)
-    name = uri.rpartition(":")[2].rpartition("/")[2].partition("?")[0]
-    return os.path.join(folder, f"{name or 'untitled'}{'' if name.endswith(files.SUFFIXES) else '.py'}")
+def file_of(uri: str, folder: str) -> str | None:
+    """The file of an address; for what was never saved, a name in a folder that nothing there has; else None."""
+    scheme, _, rest = uri.partition(":")
+    if scheme == "file":
+        path = uris.to_fs_path(uri)
+        return None if path is None else os.path.abspath(path)
+    if scheme != "untitled":
+        return None
+    name = rest.rpartition("/")[2].partition("?")[0] or "untitled"
+    base, suffix = os.path.splitext(name) if name.endswith(files.SUFFIXES) else (name, ".py")
+    while os.path.lexists(os.path.join(folder, base + suffix)):
+        base += "-unsaved"
+    return os.path.join(folder, base + suffix)
 
 
 def _cell(cell: types.NotebookCell, known: Mapping[str, str]) -> Cell:

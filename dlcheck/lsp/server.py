@@ -16,7 +16,7 @@ from pygls import uris
 from pygls.exceptions import JsonRpcException
 from pygls.lsp.server import LanguageServer
 
-from dlcheck import __version__, files, pages
+from dlcheck import __version__, config, files, pages
 from dlcheck.fixing import Fixed
 from dlcheck.lsp import actions, converting
 from dlcheck.lsp.checking import Checked, Checker
@@ -106,13 +106,21 @@ class Server(LanguageServer):
     def check_others(self, but: str = "") -> None:
         """Check what is open once more: something that it may depend on has changed."""
         for uri in self.documents.by_uri:
-            if uri != but:
+            if uri != but and self._concerns(but, uri):
                 self.checked.pop(uri, None)
                 self._waiting.setdefault(uri)
                 self._stale = self._stale or uri == self._running
         self._start()
         if but and len(self.documents.by_uri) > 1:
             self.ask_to_pull()
+
+    def _concerns(self, changed: str, other: str) -> bool:
+        """Whether a document may depend on one that has changed: the check of either has read the other."""
+        ours, theirs = self.checked.get(changed), self.checked.get(other)
+        if ours is None or theirs is None:
+            return True
+        by_uri = self.documents.by_uri
+        return by_uri[changed].file in theirs.read or by_uri[other].file in ours.read
 
     def _check_next(self, uri: str) -> None:
         self._waiting = {uri: None, **self._waiting}
@@ -137,6 +145,7 @@ class Server(LanguageServer):
 
     async def _check(self, document: Document) -> None:
         self._running, self._stale = document.uri, False
+        _stand_somewhere(self.documents.folder)
         overlays = self.documents.overlays()
         if self._first and self._progress is None:
             self._progress = asyncio.ensure_future(self._show_progress())
@@ -351,6 +360,14 @@ def _folder(params: types.InitializeParams) -> str:
     return uris.to_fs_path(first or "") or os.getcwd()
 
 
+def _stand_somewhere(folder: str) -> None:
+    """The folder that the server was started in may be gone; without one no path means anything."""
+    try:
+        os.getcwd()
+    except OSError:
+        os.chdir(folder if os.path.isdir(folder) else os.path.abspath(os.sep))
+
+
 def _encoding(kind: object) -> Any:
     return getattr(kind, "value", kind) or "utf-16"
 
@@ -369,19 +386,20 @@ async def _pull_configuration(server: Server) -> None:
 
 def _configure(server: Server, given: object) -> None:
     """Take the client's settings: the keys of the configuration file, ``extendSelect`` for ``extend-select``."""
-    from dlcheck import config
-
+    if given is not None and not isinstance(given, dict):
+        server.tell(f"the settings must be an object, not {given!r}", types.MessageType.Error)
+        return
     settings: dict[str, Any] = {}
-    for key, value in (given if isinstance(given, dict) else {}).items():
+    for key, value in (given or {}).items():
         name = "".join(f"-{letter.lower()}" if letter.isupper() else letter for letter in str(key))
-        if name in config.KEYS and value not in (None, "", [], {}):
-            settings[name] = value
-    try:
-        config.load(overrides=settings)
-    except config.ConfigError as error:
-        server.tell(str(error), types.MessageType.Error)
-    else:
-        server.checker.overrides = settings
+        if name in config.KEYS and value not in (None, "", [], {}):  # others are the client's own
+            try:
+                config.check({name: value}, "settings")
+            except config.ConfigError as error:
+                server.tell(str(error), types.MessageType.Error)
+            else:
+                settings[name] = value
+    server.checker.overrides = settings
 
 
 async def _watch(server: Server) -> None:
@@ -410,8 +428,9 @@ def _records() -> Iterator[str]:
 def _texts(server: Server) -> None:
     @server.feature(types.TEXT_DOCUMENT_DID_OPEN)
     def did_open(ls: Server, params: types.DidOpenTextDocumentParams) -> None:
-        if ls.documents.find(params.text_document.uri) is None:  # else it is the cell of a notebook
-            ls.touch(ls.documents.open(params.text_document))
+        document = ls.documents.open(params.text_document)
+        if document is not None:
+            ls.touch(document)
 
     @server.feature(types.TEXT_DOCUMENT_DID_CHANGE)
     def did_change(ls: Server, params: types.DidChangeTextDocumentParams) -> None:
@@ -433,7 +452,9 @@ def _texts(server: Server) -> None:
 def _notebooks(server: Server) -> None:
     @server.feature(types.NOTEBOOK_DOCUMENT_DID_OPEN)
     def did_open(ls: Server, params: types.DidOpenNotebookDocumentParams) -> None:
-        ls.touch(ls.documents.open_notebook(params))
+        document = ls.documents.open_notebook(params)
+        if document is not None:
+            ls.touch(document)
 
     @server.feature(types.NOTEBOOK_DOCUMENT_DID_CHANGE)
     def did_change(ls: Server, params: types.DidChangeNotebookDocumentParams) -> None:
