@@ -14,15 +14,15 @@ MOST_CHECKS = 50  # of somebody who never pauses: then memory goes before speed
 
 
 class Garbage:
-    """Used from the server's own thread; begun before the first check."""
+    """Used from the server's own thread."""
 
     def __init__(self) -> None:
-        gc.disable()
         self._checks = 0
         self._frozen = False
         self._timer: asyncio.TimerHandle | None = None
 
     def before_check(self) -> None:
+        gc.disable()
         if self._timer is not None:
             self._timer.cancel()
         self._checks += 1

@@ -96,6 +96,11 @@ class Server(LanguageServer):
 
     # -- checking
 
+    @property
+    def waiting(self) -> list[str]:
+        """The addresses of the documents that are to be checked, the next one first."""
+        return list(self._waiting)
+
     def touch(self, document: Document) -> None:
         """A document was opened or changed: check it first, and the others when there is time."""
         self._check_next(document.uri)

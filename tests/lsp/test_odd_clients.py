@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import pytest_lsp
-from editing import LOAD, TRAIN, Editor, capabilities, edited, opened, start, whole
+from editing import LOAD, TRAIN, Editor, capabilities, opened, start
 from lsprotocol import types
 from pytest_lsp import ClientServerConfig, LanguageClient
 
@@ -91,16 +91,3 @@ async def test_settings_that_mean_nothing_are_told(editor: Editor, settings: obj
     sets(editor, settings)
     editor.client.text_document_did_open(opened(editor.folder / "train.py", TRAIN))
     await editor.until(lambda: any(told in one.message for one in editor.client.messages))
-
-
-async def test_only_what_depends_on_it_is_checked_again(editor: Editor) -> None:
-    train, load, other = (editor.folder / name for name in ("train.py", "load.py", "other.py"))
-    editor.client.text_document_did_open(opened(other, "import torch\nx = 1\n"))
-    editor.client.text_document_did_open(opened(load, LOAD))
-    editor.client.text_document_did_open(opened(train, TRAIN))
-    await editor.shows(train, ("DLC101", 8))
-    seen = editor.client.diagnostics.pop(other.as_uri(), None)
-    editor.client.text_document_did_change(edited(load, 2, whole(LOAD.replace("pin_memory=True", "pin_memory=False"))))
-    await editor.until(lambda: ("DLC101", 8) not in editor.codes(train.as_uri()))
-    assert seen is not None
-    assert other.as_uri() not in editor.client.diagnostics
