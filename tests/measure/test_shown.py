@@ -86,14 +86,18 @@ def test_a_record_is_shown(console: Console) -> None:
     assert measured(console) == [None]
 
 
-def test_from_another_folder_and_from_standard_input(console: Console, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_from_another_folder_and_from_standard_input(
+    console: Console, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    broken = tmp_path_factory.mktemp("elsewhere") / "broken.py"
+    broken.write_text("x = (")
     Path("src").mkdir()
     Path("train.py").rename("src/train.py")
     store.save(os.getcwd(), record(path="src/train.py"))
     monkeypatch.chdir("src")
     assert measured(console) == ["confirmed"]
     monkeypatch.chdir("/")
-    assert measured(console, str(Path(store.__file__).parent / "nothing.py")) == [None]
+    assert measured(console, str(broken)) == [None]
 
 
 def test_isolated_ignores_records(console: Console) -> None:
