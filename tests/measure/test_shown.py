@@ -90,7 +90,7 @@ def test_from_another_folder_and_from_standard_input(
     console: Console, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     broken = tmp_path_factory.mktemp("elsewhere") / "broken.py"
-    broken.write_text("x = (")
+    broken.write_text("import torch\nx = (")
     Path("src").mkdir()
     Path("train.py").rename("src/train.py")
     store.save(os.getcwd(), record(path="src/train.py"))
