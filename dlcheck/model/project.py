@@ -573,17 +573,17 @@ class Project:
             return  # models are called as objects
         name = (scope.owner.name if scope.owner is not None else scope.name).encode()
         found = [file for file in self.mentioning(stem) if file not in self.modules]
-        found = [file for file in found if self._may_call(file, stem.encode(errors="surrogatepass"), name)]
+        found = [file for file in found if self._can_get_at(file, stem.encode(errors="surrogatepass"), name)]
         found.sort(key=lambda file: b"oader" not in (self.workspace.read(file) or b""))
         for file in found[:MAX_CALLING_FILES]:
             self.module_at(file)
 
-    def _may_call(self, file: str, stem: bytes, name: bytes) -> bool:
+    def _can_get_at(self, file: str, stem: bytes, name: bytes) -> bool:
         """Whether a file names what a module defines, and can get at it: many have their own ``main``."""
-        data, skim = self.workspace.read(file), self.workspace.skim(file)
-        if data is None or skim is None or name not in data:
+        data, said = self.workspace.read(file), self.workspace.skim(file)
+        if data is None or said is None or name not in data:
             return False
-        return skim.may_import(stem, name) or stem + b"." + name in data
+        return said.may_import(stem, name) or stem + b"." + name in data
 
     def gives_meaning(self, word: str) -> bool:
         """Whether anything of the project may be called so: a function, a class, an attribute."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, NamedTuple, TypeVar, cast
 
 from dlcheck.facts import forms
 from dlcheck.facts.forms import Expr, Stmt
@@ -15,6 +15,9 @@ from dlcheck.facts.forms import Expr, Stmt
 if TYPE_CHECKING:
     from dlcheck.facts import ModuleFacts
     from dlcheck.source import Source
+
+Item = TypeVar("Item")
+Key = TypeVar("Key")
 
 # Methods that change the object they are called on; the name then has another value.
 MUTATORS = frozenset(
@@ -206,36 +209,22 @@ class Module:
     @cached_property
     def calls_by_scope(self) -> dict[Scope, list[Site]]:
         """The calls that stand in each function's own statements."""
-        found: dict[Scope, list[Site]] = {}
-        for site in self.calls:
-            found.setdefault(site.link.scope, []).append(site)
-        return found
+        return _grouped(self.calls, lambda site: site.link.scope)
 
     @cached_property
     def calls_by_name(self) -> dict[str, list[Site]]:
         """The calls by the last name of what they call."""
-        found: dict[str, list[Site]] = {}
-        for site in self.calls:
-            found.setdefault(last_name(cast("forms.Call", site.expr).func), []).append(site)
-        return found
+        return _grouped(self.calls, lambda site: last_name(cast("forms.Call", site.expr).func))
 
     @cached_property
     def stores_by_scope(self) -> dict[Scope, list[Store]]:
         """The attribute assignments that stand in each function's own statements."""
-        found: dict[Scope, list[Store]] = {}
-        for store in self.stores:
-            found.setdefault(store.link.scope, []).append(store)
-        return found
+        return _grouped(self.stores, lambda store: store.link.scope)
 
     @cached_property
-    def stores_by_owner(self) -> dict[Scope, list[Store]]:
-        """The attribute assignments that stand in the methods of each class."""
-        found: dict[Scope, list[Store]] = {}
-        for store in self.stores:
-            owner = store.link.scope.owner
-            if owner is not None:
-                found.setdefault(owner, []).append(store)
-        return found
+    def stores_by_owner(self) -> dict[Scope | None, list[Store]]:
+        """The attribute assignments that stand in the methods of each class; of None in no class's."""
+        return _grouped(self.stores, lambda store: store.link.scope.owner)
 
     @cached_property
     def _links_in_order(self) -> list[tuple[int, Link]]:
@@ -257,6 +246,13 @@ class Module:
         start, end = self.facts.span(at)
         lines = [line.strip() for line in self.source.text[start:end].splitlines()]
         return lines[0] if len(lines) == 1 else " ".join(filter(None, lines))
+
+
+def _grouped(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list[Item]]:
+    found: dict[Key, list[Item]] = {}
+    for item in items:
+        found.setdefault(key(item), []).append(item)
+    return found
 
 
 def loops_for_ever(scope: Scope) -> bool:
