@@ -139,6 +139,7 @@ class _Run:
         self.roots: dict[str, str | None] = {}
         self.codes: dict[int, frozenset[str]] = {}  # by the identity of a configuration
         self.options: dict[str, dict[str, dict[str, Any]]] = {}  # of rules, by the project's folder
+        self.differing: set[str] = set()  # files that libcst and CPython's parser do not read alike
         self.overlays = {file: (files.shown(file), data) for file, data in overlays.items()}
         self.stdin = ""
         if stdin is not None:
@@ -264,11 +265,11 @@ class _Run:
             self.errors.append(_internal(source.path, error))
 
     def _facts(self, source: Source) -> ModuleFacts:
-        if self.warm is not None:
-            return self.warm.extract(source)
-        from dlcheck.facts import extract
+        from dlcheck.facts import extract, sketch
 
-        return extract(source)
+        if source.file in self.differing:
+            return extract(source)
+        return sketch(source) if self.warm is None else self.warm.extract(source)
 
     def _unreadable(self, place: Place, reason: str) -> Finding:
         page = self.pages[UNREADABLE]
@@ -318,7 +319,24 @@ class _Run:
             self.errors.append(_internal(member.source.path if member.source else member.file, error))
             return []
 
-    def _run(self, root: str, members: Iterable[_File], codes: Collection[str]) -> list[Finding]:
+    def _run(self, root: str, members: Sequence[_File], codes: Collection[str]) -> list[Finding]:
+        from dlcheck.facts import Differs
+
+        try:
+            return self._judge(root, members, codes)
+        except Differs as differing:
+            self._read_again(differing.file, members)
+        return self._run(root, members, codes)
+
+    def _read_again(self, path: str, members: Iterable[_File]) -> None:
+        """Have libcst alone say what stands in a file."""
+        self.differing.add(path)
+        for file in members:
+            if file.file == path and file.source is not None:
+                file.facts = None
+                self._parse(file, file.source, matters=True)
+
+    def _judge(self, root: str, members: Iterable[_File], codes: Collection[str]) -> list[Finding]:
         from dlcheck.checks import run
         from dlcheck.model import Project
         from dlcheck.model.scopes import Module

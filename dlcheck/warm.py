@@ -89,11 +89,11 @@ class Warm:
         return known
 
     def _extract(self, source: Source) -> ModuleFacts:
-        from dlcheck.facts import extract
+        from dlcheck.facts import sketch
         from dlcheck.facts.pieces import Pieces
 
         if source.file not in self.typed:
-            return extract(source)
+            return sketch(source)
         last = self._pieces.get(source.file)
         pieces = last.after(source.text) if last is not None else None
         pieces = self._pieces[source.file] = pieces or Pieces.of(source.text)

@@ -229,7 +229,7 @@ def test_an_internal_error_in_the_facts_leaves_the_others(
             raise KeyError("x")
         return None or object()
 
-    monkeypatch.setattr(facts, "extract", broken)
+    monkeypatch.setattr(facts, "sketch", broken)
     plant(a=HEAD + "BAD\n", b=HEAD + "BAD\n")
     report = check()
     assert told(report) == ["a.py:2 DLC203 error"]

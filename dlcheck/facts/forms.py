@@ -8,12 +8,13 @@ children are kept so that nothing inside is lost.
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias, Union
 
 if TYPE_CHECKING:
     # To type checkers a form is a class of its own name: they compare named tuples item by item,
     # and with items as recursive as these a check of the package takes many minutes.
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from typing import Any
 
     from typing_extensions import dataclass_transform
@@ -382,16 +383,27 @@ Stmt: TypeAlias = Union[
 ]  # fmt: skip
 
 
-class ModuleFacts(Form):
+class ModuleFacts:
     """What one file says by itself.
 
     ``spans`` holds, for node ``n``, its start and end at ``2*n`` and ``2*n + 1``: character
     offsets in the decoded text.  ``head`` of a compound statement is the node that spans the
-    statement's first line up to its colon.
+    statement's first line up to its colon.  Spans may be given as what finds them: it is called when
+    somebody asks for one.
     """
 
-    body: Block
-    spans: tuple[int, ...]
+    def __init__(self, body: Block, spans: tuple[int, ...] | Callable[[], tuple[int, ...]]) -> None:
+        self.body = body
+        self._given = spans
+
+    @cached_property
+    def spans(self) -> tuple[int, ...]:
+        return self._given if isinstance(self._given, tuple) else self._given()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ModuleFacts) and (self.body, self.spans) == (other.body, other.spans)
+
+    __hash__ = None  # type: ignore[assignment]
 
     def span(self, at: int) -> tuple[int, int]:
         """Start and end offset of a node."""

@@ -38,7 +38,7 @@ def refuse_hazards(text: str) -> ast.AST | None:
         line = before.count("\n") + before.count("\r") - before.count("\r\n") + 1
         raise Unreadable(line, column, "source code cannot contain null bytes")
     try:
-        tree = _parse(text)
+        tree = parsed(text)
     except SyntaxError as error:
         _refuse_unless_newer_syntax(text, error)
     except (ValueError, UnicodeError) as error:
@@ -52,7 +52,8 @@ def refuse_hazards(text: str) -> ast.AST | None:
     return None
 
 
-def _parse(text: str) -> ast.AST:
+def parsed(text: str) -> ast.AST:
+    """CPython's tree of a text; raises what ``compile`` does."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return compile(text, "<source>", "exec", ast.PyCF_ONLY_AST)
@@ -85,12 +86,18 @@ def _refuse_deep_tree(tree: ast.AST) -> bool:
             children = value if value.__class__ is list else (value,)
             for child in children:
                 if isinstance(child, expression):
-                    todo.append((child, statements, expressions + 1))
+                    if not _is_short(child, MAX_EXPRESSION_DEPTH - expressions):
+                        todo.append((child, statements, expressions + 1))
                 elif isinstance(child, statement):
                     todo.append((child, statements + 1, 0))
                 elif isinstance(child, ast.AST) and child._fields:
                     todo.append((child, statements, expressions))
     return patterns
+
+
+def _is_short(node: ast.expr, most: int) -> bool:
+    """Whether an expression has fewer characters than levels are allowed, and each level takes one at least."""
+    return node.lineno == node.end_lineno and (node.end_col_offset or 0) - node.col_offset < most
 
 
 def _refuse_deep_patterns(text: str) -> None:

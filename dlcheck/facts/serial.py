@@ -38,9 +38,7 @@ def _shape(form: Any) -> str:
 
 
 _FORMS: tuple[Any, ...] = tuple(
-    form
-    for form in vars(forms).values()
-    if isinstance(form, type) and hasattr(form, "_fields") and form is not ModuleFacts
+    form for form in vars(forms).values() if isinstance(form, type) and hasattr(form, "_fields")
 )
 _SHAPES = {form: (number, _shape(form)) for number, form in enumerate(_FORMS, _FIRST_FORM)}
 _BY_NUMBER = {number: (form, shape, shape.count("c")) for form, (number, shape) in _SHAPES.items()}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import sys
+import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import accumulate
@@ -316,7 +317,7 @@ class _Walker:
         for handler in node.handlers:
             kind = self.expr(handler.type) if handler.type else None
             bound = handler.name.name if handler.name else None
-            name = bound.value if isinstance(bound, cst.Name) else None
+            name = _identifier(bound.value) if isinstance(bound, cst.Name) else None
             handlers.append(forms.Handler(kind, name, self._suite(handler.body), self.number(handler)))
         final = self._suite(node.finalbody.body) if node.finalbody else ()
         return forms.Try(body, tuple(handlers), self._else(node.orelse), final, at, at)
@@ -327,7 +328,7 @@ class _Walker:
         cases = []
         for case in node.cases:
             guard = self.expr(case.guard) if case.guard else None
-            names = tuple(_pattern_names(case.pattern))
+            names = tuple(sorted(set(_pattern_names(case.pattern))))
             cases.append(forms.Case(names, guard, self._suite(case.body), self.number(case)))
         return forms.Match(subject, tuple(cases), at, self._head(at, subject.at))
 
@@ -340,7 +341,8 @@ class _Walker:
         body = self._suite(node.body)
         is_generator, self._yields = self._yields, outer
         is_async = node.asynchronous is not None
-        return forms.Function(node.name.value, params, body, decorators, is_async, is_generator, at, head, name_at)
+        name = _identifier(node.name.value)
+        return forms.Function(name, params, body, decorators, is_async, is_generator, at, head, name_at)
 
     def _class(self, node: cst.ClassDef, in_lines: bool = False) -> Stmt:
         at, name_at = self.number(node), self.number(node.name)
@@ -348,7 +350,7 @@ class _Walker:
         bases = self._args((*node.bases, *node.keywords))
         head = self._head(at, bases[-1].at if bases else name_at)
         body = self._class_lines(node.body.body) if in_lines else self._suite(node.body)
-        return forms.Class(node.name.value, bases, body, decorators, at, head, name_at)
+        return forms.Class(_identifier(node.name.value), bases, body, decorators, at, head, name_at)
 
     def _class_lines(self, body: Iterable[Any]) -> Block:
         head = self.pieces[-1]
@@ -361,7 +363,7 @@ class _Walker:
         def add(param: cst.Param, kind: str) -> None:
             default = self.expr(param.default) if param.default else None
             annotation = self.expr(param.annotation.annotation) if param.annotation else None
-            out.append(forms.Param(param.name.value, kind, default, annotation, self.number(param)))
+            out.append(forms.Param(_identifier(param.name.value), kind, default, annotation, self.number(param)))
 
         for param in node.posonly_params:
             add(param, "positional")
@@ -404,9 +406,9 @@ class _Walker:
 
     def _delete(self, node: cst.Del) -> Stmt:
         at = self.number(node)
-        target = self.expr(node.target)
-        targets = target.items if isinstance(target, forms.Sequence) else (target,)
-        return forms.Delete(targets, at)
+        if isinstance(node.target, (cst.Tuple, cst.List)):
+            return forms.Delete(tuple(self._element(element) for element in node.target.elements), at)
+        return forms.Delete((self.expr(node.target),), at)
 
     def _assert(self, node: cst.Assert) -> Stmt:
         at = self.number(node)
@@ -416,7 +418,7 @@ class _Walker:
         return forms.Jump(node.__class__.__name__.lower(), self.number(node))
 
     def _scope(self, node: cst.Global | cst.Nonlocal) -> Stmt:
-        names = tuple(item.name.value for item in node.names)
+        names = tuple(_identifier(item.name.value) for item in node.names)
         return forms.Scope(node.__class__.__name__.lower(), names, self.number(node))
 
     def _import(self, node: Any) -> Stmt:
@@ -433,7 +435,7 @@ class _Walker:
     def _alias(self, alias: cst.ImportAlias, whole: bool = False) -> forms.Alias:
         name = _dotted(alias.name)
         if alias.asname and isinstance(alias.asname.name, cst.Name):
-            bound = alias.asname.name.value
+            bound = _identifier(alias.asname.name.value)
         else:
             bound = name if whole else name.partition(".")[0]
         return forms.Alias(name, bound, self.number(alias))
@@ -448,7 +450,7 @@ class _Walker:
         at = self.number(node)
         if node.value in _CONSTANT_NAMES:
             return forms.Const(_CONSTANT_NAMES[node.value], at)
-        return forms.Name(node.value, at)
+        return forms.Name(_identifier(node.value), at)
 
     def _attribute(self, node: cst.Attribute) -> Expr:
         # A chain of attributes nests to the left: go down by hand, not by recursion.
@@ -457,7 +459,7 @@ class _Walker:
             chain.append(chain[-1].value)
         value = self.expr(chain[-1].value)
         for link in reversed(chain):
-            value = forms.Attr(value, link.attr.value, self.number(link), self.number(link.attr))
+            value = forms.Attr(value, _identifier(link.attr.value), self.number(link), self.number(link.attr))
         return value
 
     def _literal(self, node: Any) -> Expr:
@@ -470,27 +472,25 @@ class _Walker:
     def _ellipsis(self, node: cst.Ellipsis) -> Expr:
         return forms.Const(..., self.number(node))
 
-    def _string(self, node: cst.SimpleString | cst.ConcatenatedString) -> Expr:
+    def _string(self, node: Any) -> Expr:
+        """A string literal, or several side by side: a constant, or the texts and values of an f-string."""
         at = self.number(node)
-        if isinstance(node, cst.SimpleString):
-            return forms.Const(ast.literal_eval(node.value), at)
-        left, right = self.expr(node.left), self.expr(node.right)
-        if isinstance(left, forms.Const) and isinstance(right, forms.Const):
-            if isinstance(left.value, str) and isinstance(right.value, str):
-                return forms.Const(left.value + right.value, at)
-            if isinstance(left.value, bytes) and isinstance(right.value, bytes):
-                return forms.Const(left.value + right.value, at)
-        return forms.FString((left, right), at)
-
-    def _fstring(self, node: Any) -> Expr:
-        at = self.number(node)
+        literals = list(_literals(node))
+        if all(isinstance(literal, cst.SimpleString) for literal in literals):
+            values = [ast.literal_eval(literal.value) for literal in literals]
+            return forms.Const(values[0][:0].join(values), at)
         parts: list[Expr] = []
-        for part in node.parts:
-            expression = getattr(part, "expression", None)
-            if expression is not None:
-                parts.append(self.expr(expression))
-            else:
-                parts.append(forms.Const(part.value, self.number(part)))
+        text = ""
+        for part in _parts(literals):
+            if isinstance(part, str):
+                text += part
+                continue
+            if text:
+                parts.append(forms.Const(text, self.number((at, at))))
+                text = ""
+            parts.append(self.expr(part))
+        if text:
+            parts.append(forms.Const(text, self.number((at, at))))
         return forms.FString(tuple(parts), at)
 
     def _call(self, node: cst.Call) -> Expr:
@@ -498,23 +498,28 @@ class _Walker:
         return forms.Call(self.expr(node.func), self._args(node.args), at)
 
     def _args(self, args: Sequence[cst.Arg]) -> tuple[forms.Arg, ...]:
-        return tuple(
-            forms.Arg(arg.keyword.value if arg.keyword else None, arg.star, self.expr(arg.value), self.number(arg))
-            for arg in args
-        )
+        return tuple(self._arg(arg) for arg in args)
+
+    def _arg(self, arg: cst.Arg) -> forms.Arg:
+        name = _identifier(arg.keyword.value) if arg.keyword else None
+        return forms.Arg(name, arg.star, self.expr(arg.value), self.number(arg))
 
     def _subscript(self, node: cst.Subscript) -> Expr:
         at = self.number(node)
         value = self.expr(node.value)
-        indices = [self._index(element.slice) for element in node.slice]
-        if len(indices) == 1:
-            return forms.Sub(value, indices[0], at)
-        pair = self.number((indices[0].at, indices[-1].at))
-        return forms.Sub(value, forms.Sequence("tuple", tuple(indices), pair), at)
+        first, *others = node.slice
+        starred = isinstance(first.slice, cst.Index) and first.slice.star
+        if not others and not starred and not isinstance(first.comma, cst.Comma):
+            return forms.Sub(value, self._index(first.slice), at)
+        pair = self.number(None)
+        indices = tuple(self._index(element.slice) for element in node.slice)
+        self.nodes[pair - self.base] = (indices[0].at, indices[-1].at)
+        return forms.Sub(value, forms.Sequence("tuple", indices, pair), at)
 
     def _index(self, node: Any) -> Expr:
         if isinstance(node, cst.Index):
-            return self.expr(node.value)
+            value = self.expr(node.value)
+            return forms.Star(value, self.number((value.at, value.at))) if node.star else value
         bounds = (node.lower, node.upper, node.step)
         lower, upper, step = (self.expr(bound) if bound else None for bound in bounds)
         given = [bound.at for bound in (lower, upper, step) if bound is not None]
@@ -625,7 +630,7 @@ _W = _Walker
 _EXPRESSIONS: dict[type[cst.CSTNode], Callable[[_Walker, Any], Expr]] = {
     cst.Name: _W._name, cst.Attribute: _W._attribute, cst.Integer: _W._literal, cst.Float: _W._literal,
     cst.Imaginary: _W._literal, cst.Ellipsis: _W._ellipsis, cst.SimpleString: _W._string,
-    cst.ConcatenatedString: _W._string, cst.FormattedString: _W._fstring, cst.Call: _W._call,
+    cst.ConcatenatedString: _W._string, cst.FormattedString: _W._string, cst.Call: _W._call,
     cst.Subscript: _W._subscript, cst.Tuple: _W._sequence, cst.List: _W._sequence, cst.Set: _W._sequence,
     cst.Dict: _W._dict, cst.BinaryOperation: _W._binary, cst.UnaryOperation: _W._unary,
     cst.BooleanOperation: _W._bool, cst.Comparison: _W._compare, cst.IfExp: _W._if_exp, cst.ListComp: _W._comp,
@@ -652,7 +657,7 @@ def _optional_nodes() -> None:
         if hasattr(cst, name):
             _SMALL[getattr(cst, name)] = make
     if hasattr(cst, "TemplatedString"):
-        _EXPRESSIONS[cst.TemplatedString] = _W._fstring
+        _EXPRESSIONS[cst.TemplatedString] = _W._string
 
 
 _optional_nodes()
@@ -664,12 +669,59 @@ def _end_of(param: forms.Param) -> int:
     return last.at if last is not None else param.at
 
 
+def _identifier(name: str) -> str:
+    """A name as Python knows it, in which letters that look alike may be one."""
+    return name if name.isascii() else unicodedata.normalize("NFKC", name)
+
+
+def _literals(node: Any) -> Iterator[Any]:
+    """The string literals that stand side by side."""
+    while isinstance(node, cst.ConcatenatedString):
+        yield node.left
+        node = node.right
+    yield node
+
+
+def _parts(literals: Iterable[Any]) -> Iterator[Any]:
+    """What strings side by side are made of: their texts, and the expressions in them."""
+    for literal in literals:
+        if isinstance(literal, cst.SimpleString):
+            yield ast.literal_eval(literal.value)
+            continue
+        for part in literal.parts:
+            expression = getattr(part, "expression", None)
+            if expression is None:
+                yield _text_of(literal, part.value)
+                continue
+            if part.equal is not None:  # f"{name=}"
+                yield _as_written(part)
+            yield expression
+
+
+def _text_of(literal: Any, written: str) -> str:
+    """The text that a part of an f-string stands for."""
+    bare = written.replace("{{", "{").replace("}}", "}")
+    if "\\" not in bare or "r" in literal.prefix.lower():
+        return bare.replace("\r\n", "\n").replace("\r", "\n")
+    quote = literal.quote
+    try:
+        return str(ast.literal_eval(f"{quote}{bare}{quote}"))
+    except (SyntaxError, ValueError):
+        return bare
+
+
+def _as_written(part: Any) -> str:
+    code = cst.Module([]).code_for_node
+    between = (part.whitespace_before_expression, part.expression, part.whitespace_after_expression, part.equal)
+    return "".join(map(code, between))
+
+
 def _dotted(node: Any) -> str:
     names = []
     while isinstance(node, cst.Attribute):
-        names.append(node.attr.value)
+        names.append(_identifier(node.attr.value))
         node = node.value
-    names.append(node.value)
+    names.append(_identifier(node.value))
     return ".".join(reversed(names))
 
 
@@ -679,8 +731,8 @@ def _pattern_names(pattern: cst.CSTNode) -> Iterable[str]:
         node = todo.pop()
         name = getattr(node, "name", None)
         if isinstance(node, (cst.MatchAs, cst.MatchStar)) and isinstance(name, cst.Name):
-            yield name.value
+            yield _identifier(name.value)
         rest = getattr(node, "rest", None)
         if isinstance(rest, cst.Name):
-            yield rest.value
+            yield _identifier(rest.value)
         todo.extend(child for child in node.children if "Match" in child.__class__.__name__)
