@@ -186,6 +186,8 @@ def main() -> int:
         print(json.dumps(vars(measure(args.folder, args.diffs))))
         return 0
     diffs = os.path.abspath(args.diffs) if args.diffs else None
+    if diffs:
+        os.makedirs(diffs, exist_ok=True)
     results = []
     for name in args.only.split(",") if args.only else sorted(os.listdir(args.folder)):
         results.append(_in_a_process(os.path.abspath(os.path.join(args.folder, name)), diffs))
