@@ -345,7 +345,8 @@ class _Run:
         targets = self.config.for_folder(root).targets(root)
         tick = self.warm.tick if self.warm is not None else None
         link = Module if self.warm is None else self.warm.link
-        project = Project(self._workspace(root), named, targets, self.options[root], self._facts, tick, link)
+        asked = {file.file for file in self.files.values()}
+        project = Project(self._workspace(root), named, targets, self.options[root], self._facts, tick, link, asked)
         return run(project, codes, self._extra_failed, self._describe)
 
     @cached_property

@@ -383,6 +383,22 @@ def within(folder: str, path: str) -> bool:
     return path == folder or path.startswith(folder.rstrip(os.sep) + os.sep)
 
 
+def _files_in(folder: str) -> frozenset[str]:
+    """The names of the files in a folder; of one that cannot be looked into, none."""
+    try:
+        with os.scandir(folder) as entries:
+            return frozenset(entry.name for entry in entries if _is_file(entry))
+    except (OSError, ValueError):
+        return frozenset()
+
+
+def _is_file(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_file()
+    except OSError:
+        return False
+
+
 class Workspace:
     """One project: files on disk, under what overlays put over them (standard input, an editor's buffers).
 
@@ -395,7 +411,7 @@ class Workspace:
         finder: Finder,
         overlays: Mapping[str, tuple[str, bytes]] | None = None,
         reader: Callable[[str], bytes] = read,
-        skims: dict[str, tuple[bytes, Skim]] | None = None,
+        skims: dict[str, Skim] | None = None,
     ) -> None:
         self.root = root
         self._read = reader
@@ -404,9 +420,10 @@ class Workspace:
         self._bytes: dict[str, bytes] = {}
         self._kept = 0
         self._sources: dict[str, Source | None] = {}
-        self._exists: dict[str, bool] = {}
+        self._listed: dict[str, frozenset[str]] = {}
         self._skims = {} if skims is None else skims
         self._words: frozenset[bytes] | None = None
+        self._importing: dict[bytes | None, list[int]] | None = None
         self._files: tuple[str, ...] | None = None
 
     def files(self) -> Sequence[str]:
@@ -473,15 +490,33 @@ class Workspace:
 
     def skim(self, file: str) -> Skim | None:
         """What a file says before it is parsed; None where it cannot be read."""
-        from dlcheck.skim import skim  # most runs ask nothing of the rest of the project
+        from dlcheck.skim import Skim  # most runs ask nothing of the rest of the project
 
         data = self.read(file)
         if data is None:
             return None
         known = self._skims.get(file)
-        if known is None or known[0] is not data:
-            known = self._skims[file] = (data, skim(data))
-        return known[1]
+        if known is None or known.data is not data:
+            known = self._skims[file] = Skim(data)
+        return known
+
+    def importing(self, words: Collection[bytes]) -> list[str]:
+        """The files of the project that import any of the words, or names that they do not tell."""
+        if self._importing is None:
+            self._importing = {}
+            for number, file in enumerate(self.files()):
+                said = self.skim(file)
+                for word in said.imported if said is not None else ():
+                    self._importing.setdefault(word, []).append(number)
+                if said is not None and said.anything:
+                    self._importing.setdefault(None, []).append(number)
+        found = {number for word in (*words, None) for number in self._importing.get(word, ())}
+        return [self.files()[number] for number in sorted(found)]
+
+    def declaring(self, options: Collection[bytes]) -> list[str]:
+        """The files of the project in which an option of a command line stands: ``--name``, without the dashes."""
+        skims = ((file, self.skim(file)) for file in self.files())
+        return [file for file, said in skims if said is not None and not said.options.isdisjoint(options)]
 
     def gives_meaning(self, word: str) -> bool:
         """Whether any file of the project may define, assign or rename something that is called so."""
@@ -492,7 +527,10 @@ class Workspace:
 
     def exists(self, file: str) -> bool:
         """Whether there is such a file."""
-        known = self._exists.get(file)
+        if file in self._overlays:
+            return True
+        folder, name = os.path.split(file)
+        known = self._listed.get(folder)
         if known is None:
-            known = self._exists[file] = file in self._overlays or os.path.isfile(file)
-        return known
+            known = self._listed[folder] = _files_in(folder)
+        return name in known

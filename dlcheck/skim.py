@@ -1,15 +1,18 @@
-"""What the bytes of a file say before it is parsed: the words that it imports, and those that it gives a meaning.
+"""What the bytes of a file say before it is parsed: words that it imports, gives a meaning, or has for options.
 
 Patterns find more than Python would (in strings, in comments), which costs a little time; they must not find less.
+Bytes may be of any encoding in which Python's own words are ASCII.
 """
 
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
+from functools import cached_property
 
 _IMPORT = re.compile(rb"(?:^|[;:])[ \t\f]*(?:from|import)\b[^\n(;\\]*(?:\([^)]*\)?|(?:\\\r?\n[^\n]*)*)", re.MULTILINE)
 _BREAK = re.compile(rb"[\s.,()*;:\\#]+")
+_OPTION = re.compile(rb"--(\w[\w-]*)")
+_WORD = re.compile(rb"[^\W\d](?:\w|[\x80-\xff])*|[\x80-\xff](?:\w|[\x80-\xff])*")
 _BY_NAME = (b"import_module", b"__import__", b"importlib")
 _MEANING = (
     re.compile(rb"\b(?:def|class)[ \t\\]+([^\W\d][^\s(:\[]*)"),
@@ -20,21 +23,28 @@ _MEANING = (
 )
 
 
-class Skim(NamedTuple):
-    """Of one file.  ``anything``: it imports names that it does not tell."""
+class Skim:
+    """Of one file.  ``anything``: it imports names that it does not tell; ``options`` are those of command lines."""
 
-    imported: frozenset[bytes]
-    given: frozenset[bytes]
-    anything: bool
+    def __init__(self, data: bytes) -> None:
+        statements = [found.group() for found in _IMPORT.finditer(data)]
+        self.data = data
+        self.imported = frozenset(word for statement in statements for word in _BREAK.split(statement))
+        starred = any(b"*" in statement for statement in statements)
+        self.anything = starred or any(word in data for word in _BY_NAME)
+
+    @cached_property
+    def given(self) -> frozenset[bytes]:
+        return frozenset(word for pattern in _MEANING for word in pattern.findall(self.data))
+
+    @cached_property
+    def options(self) -> frozenset[bytes]:
+        return frozenset(_OPTION.findall(self.data))
+
+    @cached_property
+    def words(self) -> frozenset[bytes]:
+        """All that may be a name."""
+        return frozenset(_WORD.findall(self.data))
 
     def may_import(self, *words: bytes) -> bool:
         return self.anything or not self.imported.isdisjoint(words)
-
-
-def skim(data: bytes) -> Skim:
-    """What a file says; ``data`` in any encoding in which Python's own words are ASCII."""
-    statements = [found.group() for found in _IMPORT.finditer(data)]
-    words = frozenset(word for statement in statements for word in _BREAK.split(statement))
-    starred = any(b"*" in statement for statement in statements)
-    given = frozenset(word for pattern in _MEANING for word in pattern.findall(data))
-    return Skim(words, given, starred or any(word in data for word in _BY_NAME))

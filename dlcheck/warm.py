@@ -32,7 +32,7 @@ class Warm:
     def __init__(self, stop: Callable[[], bool] = lambda: False) -> None:
         self.stop = stop
         self.listed: dict[str, tuple[files.Named, ...]] = {}
-        self.skims: dict[str, tuple[bytes, Skim]] = {}
+        self.skims: dict[str, Skim] = {}
         self._bytes: dict[str, tuple[_Stamp, bytes]] = {}
         self._facts: dict[str, tuple[str, ModuleFacts | Unreadable]] = {}
         self._pieces: dict[str, Pieces] = {}

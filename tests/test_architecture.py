@@ -157,7 +157,7 @@ def test_only_cli_prints_or_exits(module: Path) -> None:
 
 def test_running_the_linter_imports_neither_torch_nor_dear_parts(tmp_path: Path) -> None:
     sample = tmp_path / "train.py"
-    sample.write_text("from torch.utils.data import DataLoader\n\nloader = DataLoader([1, 2], num_workers=2)\n")
+    sample.write_text("from torch.utils.data import DataLoader\n\nloader = DataLoader([1, 2], prefetch_factor=2)\n")
     code = (
         "import sys\n"
         "from dlcheck.cli import main\n"

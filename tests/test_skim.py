@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dlcheck.skim import skim
+from dlcheck.skim import Skim
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = sorted((ROOT / "dlcheck").rglob("*.py")) + sorted((ROOT / "tests").glob("*.py"))
@@ -33,11 +33,11 @@ PACKAGE = sorted((ROOT / "dlcheck").rglob("*.py")) + sorted((ROOT / "tests").glo
 )
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
 def test_imports_in_every_layout(text: str, end: str) -> None:
-    assert skim(text.replace("\n", end).encode()).may_import(b"wanted")
+    assert Skim(text.replace("\n", end).encode()).may_import(b"wanted")
 
 
 def test_words_elsewhere_are_no_imports() -> None:
-    assert not skim(b"import a\nwanted(wanted.b)\n# the wanted one\n").may_import(b"wanted")
+    assert not Skim(b"import a\nwanted(wanted.b)\n# the wanted one\n").may_import(b"wanted")
 
 
 @pytest.mark.parametrize(
@@ -58,17 +58,17 @@ def test_words_elsewhere_are_no_imports() -> None:
     ],
 )
 def test_what_gives_a_word_its_meaning(text: str) -> None:
-    assert b"wanted" in skim(text.encode()).given
+    assert b"wanted" in Skim(text.encode()).given
 
 
 def test_calls_give_no_meaning() -> None:
-    assert b"wanted" not in skim(b"x = a.wanted(1)\nb.wanted(x).c\n").given
+    assert b"wanted" not in Skim(b"x = a.wanted(1)\nb.wanted(x).c\n").given
 
 
 @pytest.mark.parametrize("file", PACKAGE, ids=lambda path: path.name)
 def test_no_less_than_python_finds(file: Path) -> None:
     data = file.read_bytes()
-    found = skim(data)
+    found = Skim(data)
     for node in ast.walk(ast.parse(data)):
         if isinstance(node, (ast.Import, ast.ImportFrom)):
             words = [word for alias in node.names for word in alias.name.split(".")]

@@ -24,7 +24,7 @@ from dlcheck.checks import (
     transfer,
     workers,
 )
-from dlcheck.checks.registry import RULES, SOURCES, facts, rule
+from dlcheck.checks.registry import RULES, SOURCES, Rule, facts, rule
 from dlcheck.findings import Finding
 from dlcheck.model.loaders import Loader
 from dlcheck.model.loops import BatchLoop, NextCall, first_rounds
@@ -73,7 +73,7 @@ def run(
                     raise TypeError(f"nothing says how each {registered.fact.__name__} is found")
                 if registered.fact not in known:
                     known[registered.fact] = list(SOURCES[registered.fact](project))
-                for fact in known[registered.fact]:
+                for fact in _concerned(project, registered, known[registered.fact]):
                     project.evaluator.fresh()
                     given = registered.check(fact)
                     if not registered.code.startswith("DLC"):
@@ -88,6 +88,11 @@ def run(
         return _distinct(found)
     finally:
         sys.setrecursionlimit(limit)
+
+
+def _concerned(project: Project, registered: Rule, known: list[Any]) -> list[Any]:
+    """The facts of which a rule may have something to say that was asked for."""
+    return [fact for fact in known if project.is_asked(fact.module)] if registered.at_fact else known
 
 
 def _described(given: Iterable[Finding], fact: Any, describe: Callable[[Any], dict[str, Any]]) -> Iterator[Finding]:

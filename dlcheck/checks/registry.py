@@ -13,11 +13,15 @@ if TYPE_CHECKING:
 
 
 class Rule(NamedTuple):
-    """A check and the kind of fact that it is called with, from its first parameter's annotation."""
+    """A check and the kind of fact that it is called with, from its first parameter's annotation.
+
+    ``at_fact``: what it finds stands in the ``module`` of the fact.
+    """
 
     code: str
     check: Callable[[Any], Iterator[Finding]]
     fact: type
+    at_fact: bool = False
 
 
 RULES: dict[str, Rule] = {}
@@ -28,8 +32,11 @@ SOURCES: dict[type, Callable[[Project], Iterable[Any]]] = {}
 Check = TypeVar("Check", bound=Callable[[Any], Iterator[Finding]])
 
 
-def rule(code: str) -> Callable[[Check], Check]:
-    """Register a check under its code; it is called once for each fact of its parameter's type."""
+def rule(code: str, *, at_fact: bool = False) -> Callable[[Check], Check]:
+    """Register a check under its code; it is called once for each fact of its parameter's type.
+
+    With ``at_fact`` only for those whose ``module`` findings are asked for: nothing that it finds may stand elsewhere.
+    """
 
     def add(check: Check) -> Check:
         if not pages.is_code(code):
@@ -39,7 +46,7 @@ def rule(code: str) -> Callable[[Check], Check]:
             raise TypeError(f"{code}: the parameter of its check must be annotated with a kind of fact")
         if code in RULES:
             raise ValueError(f"{code} has two checks: {RULES[code].check.__name__} and {check.__name__}")
-        RULES[code] = Rule(code, check, fact)
+        RULES[code] = Rule(code, check, fact, at_fact)
         return check
 
     return add

@@ -148,7 +148,7 @@ def _without_call(stall: Stall) -> Fix | Refused:
     return make_fix("unsafe", "Remove the call", [removed, *imports])
 
 
-@rule("DLC505")
+@rule("DLC505", at_fact=True)
 def eval_without_no_grad(loop: BatchLoop) -> Iterator[Finding]:
     found = recording_loop(loop)
     if found is not None:

@@ -24,7 +24,7 @@ from dlcheck.model.values import Alt, Batch, Pinned
 from dlcheck.model.worlds import World
 
 
-@rule("DLC101")
+@rule("DLC101", at_fact=True)
 def blocking_transfer_of_pinned_batch(transfer: Transfer) -> Iterator[Finding]:
     for source in transfer.sources:
         if isinstance(source.value, Pinned):
@@ -48,7 +48,7 @@ def blocking_transfer_of_pinned_batch(transfer: Transfer) -> Iterator[Finding]:
                 break
 
 
-@rule("DLC102")
+@rule("DLC102", at_fact=True)
 def non_blocking_without_pin(transfer: Transfer) -> Iterator[Finding]:
     for source in transfer.sources:
         loader = _loader(transfer, source)

@@ -89,8 +89,8 @@ class _Walker:
         for handler in node.handlers:
             kind = self.expr(handler.type) if handler.type is not None else None
             handlers.append(forms.Handler(kind, handler.name, self.block(handler.body), self.number()))
-        final = self.block(node.finalbody)
-        return forms.Try(body, tuple(handlers), self.block(node.orelse), final, at, at)
+        orelse = self.block(node.orelse)
+        return forms.Try(body, tuple(handlers), orelse, self.block(node.finalbody), at, at)
 
     def _match(self, node: ast.Match) -> Stmt:
         at = self.number()

@@ -319,8 +319,9 @@ class _Walker:
             bound = handler.name.name if handler.name else None
             name = _identifier(bound.value) if isinstance(bound, cst.Name) else None
             handlers.append(forms.Handler(kind, name, self._suite(handler.body), self.number(handler)))
+        orelse = self._else(node.orelse)
         final = self._suite(node.finalbody.body) if node.finalbody else ()
-        return forms.Try(body, tuple(handlers), self._else(node.orelse), final, at, at)
+        return forms.Try(body, tuple(handlers), orelse, final, at, at)
 
     def _match(self, node: cst.Match) -> Stmt:
         at = self.number(node)

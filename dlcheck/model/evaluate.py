@@ -56,6 +56,7 @@ class Evaluator:
         self.project = project
         self._tick = tick
         self._frames: dict[Hashable, Frame] = {}
+        self._constants: dict[tuple[type, object], list[Alt]] = {}
         self._memo: dict[Hashable, list[Alt]] = {}
         self._open: set[Hashable] = set()  # questions being answered
         self._guards: dict[Hashable, list[World]] = {}
@@ -129,7 +130,8 @@ class Evaluator:
     def eval(self, expr: Expr, point: Point) -> list[Alt]:
         """The alternatives for ``expr`` at ``point``; never empty."""
         if isinstance(expr, forms.Const):
-            return [Alt(Const(expr.value), ANY)]
+            same = (expr.value.__class__, expr.value)
+            return self._constants.get(same) or self._constants.setdefault(same, [Alt(Const(expr.value), ANY)])
         key = (point.frame, expr.at)
         return self.remember(key, lambda: _EVALUATE.get(type(expr), _unknown)(self, expr, point))
 
@@ -412,8 +414,9 @@ class Evaluator:
 
     def _bound_in(self, test: Expr, name: str, point: Point) -> list[Alt]:
         """What ``name := value`` in a test leaves in the name; Undefined where there is none."""
-        for walrus in _walruses(test, name):
-            return self.eval(walrus.value, point)
+        if name in point.module.walruses:
+            for walrus in _walruses(test, name):
+                return self.eval(walrus.value, point)
         return [Alt(UNDEFINED, ANY)]
 
     def _after_loop(self, stmt: forms.For | forms.While, link: Link, name: str, frame: Frame) -> list[Alt]:

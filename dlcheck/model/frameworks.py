@@ -63,11 +63,9 @@ def epochs_by(project: Project) -> tuple[Module, int] | None:
     found: tuple[Module, int] | None = None
     ev = project.evaluator
     for module in project.loaded():
-        for site in module.calls:
+        for site in module.calls_to("Trainer"):
             call = site.expr
             assert isinstance(call, forms.Call)
-            if last_name(call.func) != "Trainer":
-                continue
             ev.fresh()
             paths = [value.path for value in ev.values(call.func, project.point(site)) if isinstance(value, External)]
             if not any(library.framework_of(path) == "Lightning" for path in paths):
@@ -128,11 +126,9 @@ def _handed_over(project: Project) -> Iterator[tuple[tuple[str, int], str, bool]
     for module in project.loaded():
         if not module.libraries & library.FRAMEWORKS.keys():
             continue
-        for site in module.calls:
+        for site in module.calls_to(*sorted(_TAKING)):
             call = site.expr
             assert isinstance(call, forms.Call)
-            if last_name(call.func) not in _TAKING:
-                continue
             ev.fresh()
             point = project.point(site)
             called = (value for value in ev.values(call.func, point) if isinstance(value, External))

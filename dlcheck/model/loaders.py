@@ -435,12 +435,12 @@ def loader_calls(project: Project) -> Sequence[Site]:
 def _loader_calls(project: Project) -> Iterator[Site]:
     names = _constructor_names(project)
     for module in project.loaded():
-        for site in module.calls:
-            call = site.expr
-            assert isinstance(call, forms.Call)
-            name = last_name(call.func)
-            if name in names or ("oader" in name and name not in _NOT_LOADERS):
-                yield site
+        called = module.calls_by_name
+        yield from module.calls_to(*[name for name in called if _may_construct(name, names)])
+
+
+def _may_construct(name: str, names: set[str]) -> bool:
+    return name in names or ("oader" in name and name not in _NOT_LOADERS)
 
 
 def _constructor_names(project: Project) -> set[str]:
@@ -453,11 +453,17 @@ def _constructor_names(project: Project) -> set[str]:
             break
         names |= more
     for module in project.loaded():
-        for link in module.links.values():
-            stmt = link.stmt
-            if isinstance(stmt, forms.Assign) and _names_constructor(stmt.value, names):
+        for stmt in module.once("new names", _new_names):
+            if _names_constructor(stmt.value, names):
                 names |= {last_name(target) for target in stmt.targets} - {""}
     return names
+
+
+def _new_names(module: Module) -> list[forms.Assign]:
+    """The assignments that may give a function or class another name."""
+    stmts = (link.stmt for link in module.links.values())
+    kinds = (forms.Name, forms.Attr, forms.IfExp, forms.Call)
+    return [stmt for stmt in stmts if isinstance(stmt, forms.Assign) and isinstance(stmt.value, kinds)]
 
 
 def _may_be_loader(cls: Scope, names: set[str]) -> bool:

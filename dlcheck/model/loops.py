@@ -241,7 +241,7 @@ def next_calls(project: Project) -> Iterator[NextCall]:
     ev = project.evaluator
     project.loops  # noqa: B018 -- it makes sure that the files that draw from loaders are read
     for module in project.loaded():
-        for site in module.calls:
+        for site in module.calls_to("next", "__next__"):
             call = site.expr
             assert isinstance(call, forms.Call)
             iterated = _drawn_from(call)

@@ -5,19 +5,20 @@ from __future__ import annotations
 import os
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from dlcheck.facts import Unreadable, extract, forms
-from dlcheck.model import calling, library, settings
+from dlcheck.model import calling, library
 from dlcheck.model.data.stored import Samples, sample_makers
 from dlcheck.model.datasets import DatasetClass
 from dlcheck.model.evaluate import Evaluator
 from dlcheck.model.frameworks import mark_managed
+from dlcheck.model.index import Index, is_super
 from dlcheck.model.loaders import Loader, built_loaders, is_fallback, loader_calls
 from dlcheck.model.loops import BatchLoop, NextCall, batch_loops, called_scopes, next_calls
-from dlcheck.model.scopes import Link, Module, Scope, Site, Store, dotted, last_name
+from dlcheck.model.scopes import Link, Module, Scope, Site, Store, last_name
 from dlcheck.model.targets import Targets
 from dlcheck.model.transfers import Transfer, transfers
 from dlcheck.model.values import (
@@ -37,7 +38,7 @@ from dlcheck.model.values import (
     Value,
 )
 from dlcheck.model.worlds import ANY, World
-from dlcheck.skim import skim
+from dlcheck.skim import Skim
 
 if TYPE_CHECKING:
     from dlcheck.facts import ModuleFacts
@@ -81,11 +82,6 @@ def _is_test(module: Module) -> bool:
     )
 
 
-def _is_super(func: forms.Expr) -> bool:
-    """``super().step``: this very method of a base, whatever the object."""
-    return isinstance(func, forms.Attr) and isinstance(func.value, forms.Call) and last_name(func.value.func) == "super"
-
-
 def _offered_by(site: Site) -> set[str]:
     """The module-level names through which others get at what is built at a site."""
     scope, link = site.link.scope, site.link
@@ -99,8 +95,9 @@ def _offered_by(site: Site) -> set[str]:
 class Project:
     """The modules of a project and what follows from them.
 
-    ``named`` are the modules that findings are asked for; others are read on demand from the
-    workspace, where a name leads to them.  ``parse`` gives their facts, ``link`` the modules of facts; ``tick`` is
+    ``named`` are the modules that analysis begins with; others are read on demand from the
+    workspace, where a name leads to them.  Findings are asked for in all of ``asked``, where that is given,
+    else in the named ones.  ``parse`` gives their facts, ``link`` the modules of facts; ``tick`` is
     called now and then, and may raise to end it all.
     """
 
@@ -113,23 +110,16 @@ class Project:
         parse: Callable[[Source], ModuleFacts] = extract,
         tick: Callable[[], None] | None = None,
         link: Callable[[str, Source, ModuleFacts, bool, bool], Module] = Module,
+        asked: Collection[str] | None = None,
     ) -> None:
         self.workspace = workspace
+        self._asked = frozenset(source.file for source, _ in named) if asked is None else asked
         self._parse = parse
         self._link = link
         self.targets = targets
         self.rule_options = rule_options or {}
         self.modules: dict[str, Module | None] = {}
-        self._calls: dict[str, list[Site]] = defaultdict(list)
-        self._plain_calls: dict[str, list[Site]] = defaultdict(list)
-        self._super_calls: dict[tuple[Scope, str], list[Site]] = defaultdict(list)  # by the class that they stand in
-        self._references: dict[str, list[tuple[Site, forms.Arg]]] = defaultdict(list)
-        self._functions: dict[str, list[Scope]] = defaultdict(list)
-        self._by_base: dict[str, list[Scope]] = defaultdict(list)
-        self._aliases: dict[str, set[str]] = defaultdict(set)
-        self._options: dict[str, list[Site]] = defaultdict(list)
-        self._config: dict[str, list[Store]] = defaultdict(list)
-        self._local_config: dict[str, list[Store]] = defaultdict(list)
+        self._index = Index()
         self._searched: set[object] = set()
         self._extra = 0
         self._import_files: dict[tuple[str, str, int], str | None] = {}
@@ -143,6 +133,7 @@ class Project:
         self._methods: dict[tuple[Scope, str], Scope | None] = {}
         self.worker_codes: dict[tuple[Value, tuple[str, ...]], WorkerCode] = {}
         self.walked_objects: dict[tuple[Scope, tuple[str, ...]], set[Value]] = {}
+        self._meanings: dict[tuple[str, int, str], bool] = {}
         self._answers: dict[Hashable, tuple[int, object]] = {}  # with the number of modules that they rest on
         self.evaluator = Evaluator(self, tick)
         for source, facts in named:
@@ -154,6 +145,10 @@ class Project:
     def named_modules(self) -> list[Module]:
         return [module for module in self.modules.values() if module is not None and module.named]
 
+    def is_asked(self, module: Module) -> bool:
+        """Whether findings in a module are of interest."""
+        return module.source.file in self._asked
+
     def loaded(self) -> list[Module]:
         return [module for module in self.modules.values() if module is not None]
 
@@ -161,7 +156,7 @@ class Project:
         is_package = os.path.basename(file) == "__init__.py"
         module = self._link(self._module_name(file), source, facts, named, is_package)
         self.modules[file] = module
-        self._index(module)
+        self._index.add(module)
         return module
 
     def _module_name(self, file: str) -> str:
@@ -188,44 +183,6 @@ class Project:
         except Unreadable:
             return None
         return self._add(file, source, facts, named=False)
-
-    def _index(self, module: Module) -> None:
-        for function in module.functions:
-            self._functions[function.name].append(function)
-        for cls in module.classes:
-            for base in cls.node.bases if isinstance(cls.node, forms.Class) else ():
-                self._by_base[last_name(base.value)].append(cls)
-        for site in module.calls:
-            call = site.expr
-            assert isinstance(call, forms.Call)
-            name = last_name(call.func)
-            if name:
-                self._calls[name].append(site)
-                around = site.scope.owner if _is_super(call.func) else None
-                if around is None:
-                    self._plain_calls[name].append(site)
-                else:
-                    self._super_calls[around, name].append(site)
-            if name == "add_argument" or name in module.shortcuts.get("add_argument", ()):
-                option = settings.option_name(call)
-                if option:
-                    self._options[option].append(site)
-            for arg in call.args:
-                passed = last_name(arg.value)
-                if passed:
-                    self._references[passed].append((site, arg))
-        for stmt, _ in module.imports:
-            assert isinstance(stmt, (forms.Import, forms.ImportFrom))
-            for alias in stmt.aliases:
-                if alias.bound != alias.name:
-                    self._aliases[alias.name.rpartition(".")[2]].add(alias.bound)
-        for store in module.stores:
-            if store.value is None:
-                continue
-            if store.link.scope.kind == "module":
-                self._config[store.target.name].append(store)
-            elif (dotted(store.target) or "").partition(".")[0] in settings.NODE_NAMES:
-                self._local_config[store.target.name].append(store)
 
     # -- imports
 
@@ -385,7 +342,7 @@ class Project:
     def subclasses(self, cls: Scope) -> list[Scope]:
         """The loaded classes that descend from ``cls``."""
         names = {cls.name} | self.aliases(cls.name)
-        named = dict.fromkeys(other for name in sorted(names) for other in self._by_base.get(name, ()))
+        named = dict.fromkeys(other for name in sorted(names) for other in self._index.get("by_base", name))
         found = [other for other in named if other is not cls and cls in self.lineage(other)]
         return found + [deeper for direct in found if direct.name not in names for deeper in self.subclasses(direct)]
 
@@ -416,11 +373,11 @@ class Project:
 
     def functions_named(self, name: str) -> list[Scope]:
         """The functions of the loaded modules that are called so where they are defined."""
-        return self._functions.get(name, [])
+        return self._index.get("functions", name)
 
     def calls_named(self, name: str) -> list[Site]:
         """The calls in the loaded modules of whatever is called ``name`` there."""
-        return self._calls.get(name, [])
+        return self._index.get("calls", name)
 
     def once(self, key: Hashable, compute: Callable[[], Answer]) -> Answer:
         """``compute()`` once for the modules that are loaded now; anew when others have been read since."""
@@ -432,7 +389,7 @@ class Project:
 
     def aliases(self, name: str) -> set[str]:
         """The other names that imports of the loaded modules give to ``name``."""
-        return self._aliases.get(name, set())
+        return set(self._index.get("aliases", name))
 
     # -- callers
 
@@ -461,22 +418,23 @@ class Project:
         if scope.name in ("__init__", "__new__", "__post_init__") and owner is not None:
             names = {owner.name, "__init__", "cls"} | {cls.name for cls in self.subclasses(owner)}
         for name in tuple(names):
-            names |= self._aliases.get(name, set())
+            names |= self.aliases(name)
         names.update(self._parameters_holding(scope))
-        sites = [site for name in sorted(names) for site in self._plain_calls.get(name, ())]
+        sites = [site for name in sorted(names) for site in self._index.get("plain_calls", name)]
         if owner is not None:
-            sites += [site for cls in self.subclasses(owner) for site in self._super_calls.get((cls, scope.name), ())]
+            for cls in self.subclasses(owner):
+                sites += self._index.get("super_calls", (cls, scope.name))
         return sites
 
     def _parameters_holding(self, scope: Scope) -> Iterator[str]:
         """Names of parameters of the project's functions that this function is passed to."""
-        for site, arg in self._references.get(scope.name, ())[:20]:
+        for site, arg in self._index.get("references", scope.name)[:20]:
             call = site.expr
             assert isinstance(call, forms.Call)
             if arg.name is not None:
                 yield arg.name
             else:
-                for function in self._functions.get(last_name(call.func), ()):
+                for function in self._index.get("functions", last_name(call.func)):
                     params = function.function.params
                     number = call.args.index(arg)
                     if number < len(params):
@@ -495,7 +453,7 @@ class Project:
         if not isinstance(call, forms.Call):
             return False
         return any(
-            self._means(value, scope) and (getattr(value, "scope", None) is scope or not _is_super(call.func))
+            self._means(value, scope) and (getattr(value, "scope", None) is scope or not is_super(call.func))
             for value in self.evaluator.values(call.func, self.point(site))
         )
 
@@ -539,7 +497,7 @@ class Project:
 
     def _passed_on(self, scope: Scope, found: list[tuple[Arguments, Point]]) -> None:
         """``spawn(main, args=(a, b))``, ``Process(target=main, args=(a,))``: calls by another's hand."""
-        for site, arg in self._references.get(scope.name, ())[:20]:
+        for site, arg in self._index.get("references", scope.name)[:20]:
             call = site.expr
             assert isinstance(call, forms.Call)
             given = next((other.value for other in call.args if other.name == "args"), None)
@@ -571,30 +529,35 @@ class Project:
             return
         if scope.name == "forward":
             return  # models are called as objects
-        name = (scope.owner.name if scope.owner is not None else scope.name).encode()
-        found = [file for file in self.mentioning(stem) if file not in self.modules]
-        found = [file for file in found if self._can_get_at(file, stem.encode(errors="surrogatepass"), name)]
+        name = scope.owner.name if scope.owner is not None else scope.name
+        words = [word.encode(errors="surrogatepass") for word in (stem, name, *module.name.split("."))]
+        found = [file for file in self.workspace.importing(words) if file not in self.modules]
+        found = [file for file in found if self._can_get_at(file, words[0], words[1])]
         found.sort(key=lambda file: b"oader" not in (self.workspace.read(file) or b""))
         for file in found[:MAX_CALLING_FILES]:
             self.module_at(file)
 
     def _can_get_at(self, file: str, stem: bytes, name: bytes) -> bool:
         """Whether a file names what a module defines, and can get at it: many have their own ``main``."""
-        data, said = self.workspace.read(file), self.workspace.skim(file)
-        if data is None or said is None or name not in data:
+        said = self.workspace.skim(file)
+        if said is None or not said.words.issuperset((stem, name)):
             return False
-        return said.may_import(stem, name) or stem + b"." + name in data
+        return said.may_import(stem, name) or stem + b"." + name in said.data
 
     def gives_meaning(self, word: str) -> bool:
         """Whether anything of the project may be called so: a function, a class, an attribute."""
-        known = self.once(("outside",), self._words_outside)
-        return self.workspace.gives_meaning(word) or word.encode(errors="surrogatepass") in known
+        key = ("meaning", len(self.modules), word)
+        if key not in self._meanings:
+            known = self.once(("outside",), self._words_outside)
+            found = self.workspace.gives_meaning(word) or word.encode(errors="surrogatepass") in known
+            self._meanings[key] = found
+        return self._meanings[key]
 
     def _words_outside(self) -> frozenset[bytes]:
         """What modules that are not among the project's files give a meaning: notebooks, files that git ignores."""
         listed = set(self.workspace.files())
         texts = [module.source.text for module in self.loaded() if module.source.file not in listed]
-        return frozenset[bytes]().union(*(skim(text.encode(errors="surrogatepass")).given for text in texts))
+        return frozenset[bytes]().union(*(Skim(text.encode(errors="surrogatepass")).given for text in texts))
 
     def mentioning(self, word: str) -> list[str]:
         """The files of the project in which a word stands."""
@@ -613,15 +576,15 @@ class Project:
 
     def options(self, name: str, near: Module) -> list[Site]:
         """The ``add_argument`` calls for ``args.name``, from the nearest modules that have any."""
-        own = [site for site in self._options.get(name, ()) if site.module is near]
+        own = [site for site in self._index.get("options", name) if site.module is near]
         if own:
             return own
         if ("option", name) not in self._searched:
             self._searched.add(("option", name))
             dashed = name.replace("_", "-")
-            for file in self.workspace.mentions([f"--{dashed}".encode(), f"--{name}".encode()]):
+            for file in self.workspace.declaring({dashed.encode(), name.encode()}):
                 self.module_at(file)
-        sites = self._options.get(name, [])
+        sites = self._index.get("options", name)
         folder = os.path.dirname(near.source.file)
         neighbours = self.neighbours(near)
         imported = [site for site in sites if site.module in neighbours]
@@ -672,11 +635,11 @@ class Project:
             if len(path) > 1 or path[0].isupper():
                 for file in self.workspace.mentions([f".{'.'.join(path)}".encode()]):
                     self.module_at(file)
-        return self._config.get(path[-1], [])
+        return self._index.get("config", path[-1])
 
     def local_config_stores(self, name: str) -> list[Store]:
         """Assignments to an attribute of a configuration inside the functions that set it up."""
-        return self._local_config.get(name, [])
+        return self._index.get("local_config", name)
 
     def classes(self) -> Iterator[Scope]:
         """All classes of the loaded modules."""

@@ -7,7 +7,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 from dlcheck.facts import forms
 from dlcheck.facts.forms import Expr, Stmt
@@ -144,7 +144,7 @@ class Module:
     name: str
     source: Source
     facts: ModuleFacts
-    named: bool = True  # findings are reported for it
+    named: bool = True  # analysis begins with it
     is_package: bool = False
     calls: list[Site] = field(default_factory=list)
     loops: list[Link] = field(default_factory=list)
@@ -158,7 +158,9 @@ class Module:
     links: dict[int, Link] = field(default_factory=dict)
     shortcuts: dict[str, set[str]] = field(default_factory=dict)  # method -> plain names it is assigned to
     arguments: dict[int, int] = field(default_factory=dict)  # node of a value -> its argument or dict entry
+    walruses: set[str] = field(default_factory=set)  # names that some ``name := value`` binds
     scope: Scope = field(init=False)
+    _answers: dict[str, Any] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         self.scope = Scope("module", "", self, None, None, None)
@@ -166,6 +168,12 @@ class Module:
 
     def __repr__(self) -> str:
         return f"<module {self.name}>"
+
+    def once(self, key: str, compute: Callable[[Module], Item]) -> Item:
+        """What follows from the module alone, computed once."""
+        if key not in self._answers:
+            self._answers[key] = compute(self)
+        return cast("Item", self._answers[key])
 
     @cached_property
     def libraries(self) -> frozenset[str]:
@@ -216,6 +224,15 @@ class Module:
         """The calls by the last name of what they call."""
         return _grouped(self.calls, lambda site: last_name(cast("forms.Call", site.expr).func))
 
+    def calls_to(self, *names: str) -> list[Site]:
+        """The calls of whatever has one of these last names, in the order of ``calls``."""
+        found = [site for name in names for site in self.calls_by_name.get(name, ())]
+        return found if len(names) == 1 else sorted(found, key=lambda site: self._call_numbers[site.expr.at])
+
+    @cached_property
+    def _call_numbers(self) -> dict[int, int]:
+        return {site.expr.at: number for number, site in enumerate(self.calls)}
+
     @cached_property
     def stores_by_scope(self) -> dict[Scope, list[Store]]:
         """The attribute assignments that stand in each function's own statements."""
@@ -225,6 +242,16 @@ class Module:
     def stores_by_owner(self) -> dict[Scope | None, list[Store]]:
         """The attribute assignments that stand in the methods of each class; of None in no class's."""
         return _grouped(self.stores, lambda store: store.link.scope.owner)
+
+    @cached_property
+    def words_by_scope(self) -> dict[Scope, frozenset[str]]:
+        """The names and attributes that stand in each function's own statements."""
+        found: dict[Scope, set[str]] = {}
+        for link in self.links.values():
+            words = found.setdefault(link.scope, set())
+            for root in expressions(link.stmt):
+                words.update(expr.id if isinstance(expr, forms.Name) else expr.name for expr in _names_below(root))
+        return {scope: frozenset(words) for scope, words in found.items()}
 
     @cached_property
     def _links_in_order(self) -> list[tuple[int, Link]]:
@@ -312,39 +339,10 @@ def target_names(target: Expr | None) -> Iterator[str]:
             yield name
 
 
-def children(expr: Expr) -> Iterator[Expr]:
+def children(expr: Expr) -> Iterable[Expr]:
     """The direct sub-expressions of an expression."""
-    if isinstance(expr, forms.Call):
-        yield expr.func
-        for arg in expr.args:
-            yield arg.value
-    elif isinstance(expr, forms.Dict):
-        for entry in expr.entries:
-            if entry.key is not None:
-                yield entry.key
-            yield entry.value
-    elif isinstance(expr, forms.Comp):
-        for clause in expr.clauses:
-            yield clause.target
-            yield clause.iter
-            yield from clause.ifs
-        if expr.key is not None:
-            yield expr.key
-        yield expr.value
-    elif isinstance(expr, forms.Lambda):
-        for param in expr.params:
-            if param.default is not None:
-                yield param.default
-        yield expr.body
-    else:
-        for part in expr:
-            if isinstance(part, tuple):
-                if hasattr(part, "at"):
-                    yield cast("Expr", part)
-                else:
-                    for item in part:
-                        if hasattr(item, "at"):
-                            yield cast("Expr", item)
+    find = _CHILDREN.get(expr.__class__)
+    return () if find is None else find(expr)
 
 
 def descend(expr: Expr) -> Iterator[Expr]:
@@ -353,50 +351,98 @@ def descend(expr: Expr) -> Iterator[Expr]:
     while todo:
         node = todo.pop()
         yield node
-        todo.extend(children(node))
+        find = _CHILDREN.get(node.__class__)
+        if find is not None:
+            todo.extend(find(node))
 
 
-def expressions(stmt: Stmt) -> Iterator[Expr]:
+def _names_below(root: Expr) -> Iterator[forms.Name | forms.Attr]:
+    return (expr for expr in descend(root) if isinstance(expr, (forms.Name, forms.Attr)))
+
+
+def _of_dict(expr: forms.Dict) -> Iterator[Expr]:
+    for entry in expr.entries:
+        if entry.key is not None:
+            yield entry.key
+        yield entry.value
+
+
+def _of_comp(expr: forms.Comp) -> Iterator[Expr]:
+    for clause in expr.clauses:
+        yield clause.target
+        yield clause.iter
+        yield from clause.ifs
+    if expr.key is not None:
+        yield expr.key
+    yield expr.value
+
+
+def _of_lambda(expr: forms.Lambda) -> Iterator[Expr]:
+    for param in expr.params:
+        if param.default is not None:
+            yield param.default
+    yield expr.body
+
+
+def _given(*parts: Expr | None) -> list[Expr]:
+    return [part for part in parts if part is not None]
+
+
+# Of names and constants there are most by far: they have none, and are not here.
+_CHILDREN: dict[type, Callable[[Any], Iterable[Expr]]] = {
+    forms.Attr: lambda expr: (expr.value,),
+    forms.Sub: lambda expr: (expr.value, expr.index),
+    forms.Slice: lambda expr: _given(expr.lower, expr.upper, expr.step),
+    forms.Call: lambda expr: [expr.func, *[arg.value for arg in expr.args]],
+    forms.Sequence: lambda expr: expr.items,
+    forms.Dict: _of_dict,
+    forms.Star: lambda expr: (expr.value,),
+    forms.Binary: lambda expr: (expr.left, expr.right),
+    forms.Unary: lambda expr: (expr.value,),
+    forms.Bool: lambda expr: (expr.left, expr.right),
+    forms.Compare: lambda expr: (expr.left, *expr.rights),
+    forms.IfExp: lambda expr: (expr.test, expr.body, expr.orelse),
+    forms.Comp: _of_comp,
+    forms.Lambda: _of_lambda,
+    forms.Walrus: lambda expr: (expr.target, expr.value),
+    forms.Await: lambda expr: (expr.value,),
+    forms.Yield: lambda expr: _given(expr.value),
+    forms.FString: lambda expr: expr.parts,
+    forms.Other: lambda expr: expr.parts,
+}
+
+
+def expressions(stmt: Stmt) -> Iterable[Expr]:
     """The expressions that stand directly in a statement, not in its blocks."""
-    if isinstance(stmt, (forms.Assign, forms.Delete)):
-        yield from stmt.targets
-        if isinstance(stmt, forms.Assign):
-            yield stmt.value
-    elif isinstance(stmt, forms.Declare):
-        yield stmt.target
-        if stmt.value is not None:
-            yield stmt.value
-    elif isinstance(stmt, forms.AugAssign):
-        yield stmt.target
-        yield stmt.value
-    elif isinstance(stmt, (forms.Do, forms.Return, forms.Raise)):
-        if stmt.value is not None:
-            yield stmt.value
-    elif isinstance(stmt, forms.For):
-        yield stmt.target
-        yield stmt.iter
-    elif isinstance(stmt, (forms.While, forms.If, forms.Assert)):
-        yield stmt.test
-    elif isinstance(stmt, forms.With):
-        for item in stmt.items:
-            yield item.value
-            if item.target is not None:
-                yield item.target
-    elif isinstance(stmt, forms.Match):
-        yield stmt.subject
-    elif isinstance(stmt, forms.Try):
-        for handler in stmt.handlers:
-            if handler.type is not None:
-                yield handler.type
-    elif isinstance(stmt, (forms.Function, forms.Class)):
-        yield from stmt.decorators
-        if isinstance(stmt, forms.Class):
-            for base in stmt.bases:
-                yield base.value
-        else:
-            for param in stmt.params:
-                if param.default is not None:
-                    yield param.default
+    find = _EXPRESSIONS.get(stmt.__class__)
+    return () if find is None else find(stmt)
+
+
+def _of_with(stmt: forms.With) -> Iterator[Expr]:
+    for item in stmt.items:
+        yield item.value
+        if item.target is not None:
+            yield item.target
+
+
+_EXPRESSIONS: dict[type, Callable[[Any], Iterable[Expr]]] = {
+    forms.Assign: lambda stmt: (*stmt.targets, stmt.value),
+    forms.Delete: lambda stmt: stmt.targets,
+    forms.Declare: lambda stmt: _given(stmt.target, stmt.value),
+    forms.AugAssign: lambda stmt: (stmt.target, stmt.value),
+    forms.Do: lambda stmt: (stmt.value,),
+    forms.Return: lambda stmt: _given(stmt.value),
+    forms.Raise: lambda stmt: _given(stmt.value),
+    forms.For: lambda stmt: (stmt.target, stmt.iter),
+    forms.While: lambda stmt: (stmt.test,),
+    forms.If: lambda stmt: (stmt.test,),
+    forms.Assert: lambda stmt: (stmt.test,),
+    forms.With: _of_with,
+    forms.Match: lambda stmt: (stmt.subject,),
+    forms.Try: lambda stmt: _given(*[handler.type for handler in stmt.handlers]),
+    forms.Function: lambda stmt: [*stmt.decorators, *_given(*[param.default for param in stmt.params])],
+    forms.Class: lambda stmt: [*stmt.decorators, *[base.value for base in stmt.bases]],
+}
 
 
 def _blocks(stmt: Stmt) -> Iterator[tuple[str, forms.Block]]:
@@ -522,6 +568,9 @@ class _Linker:
         todo: list[tuple[Expr, Inner | None]] = [(root, inner)]
         while todo:
             expr, around = todo.pop()
+            kind = expr.__class__
+            if kind is forms.Name or kind is forms.Const:
+                continue
             if isinstance(expr, forms.Call):
                 module.calls.append(Site(expr, link, around))
                 module.arguments.update((arg.value.at, arg.at) for arg in expr.args if arg.name)
@@ -534,6 +583,7 @@ class _Linker:
                 module.arguments.update((entry.value.at, entry.at) for entry in expr.entries if entry.key)
             elif isinstance(expr, forms.Walrus):
                 changes.update(target_names(expr.target))
+                module.walruses.update(target_names(expr.target))
             elif isinstance(expr, forms.Yield):
                 link.scope.yields.append(Site(expr, link, around))
             elif isinstance(expr, (forms.Comp, forms.Lambda)):

@@ -82,9 +82,9 @@ def option(ev: Evaluator, name: str, point: Point) -> list[Alt] | None:
 def _set_defaults(ev: Evaluator, name: str, sites: list[Site]) -> list[Alt] | None:
     """``parser.set_defaults(name=value)`` beside the options prevails over their own defaults."""
     for site in sites:
-        for other in site.module.calls:
+        for other in site.module.calls_to("set_defaults"):
             call = other.expr
-            if isinstance(call, forms.Call) and last_name(call.func) == "set_defaults":
+            if isinstance(call, forms.Call):
                 value = next((arg.value for arg in call.args if arg.name == name), None)
                 if isinstance(value, forms.Const):
                     origin = Origin(f"`set_defaults({name}={value.value!r})`", site.module, call.at)

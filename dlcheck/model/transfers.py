@@ -204,10 +204,10 @@ def target_of(args: Arguments) -> Thunk | None:
 def transfers(project: Project) -> Iterator[Transfer]:
     """Every copy of a batch, or of a tensor that was pinned by hand, in the loaded modules."""
     for module in project.loaded():
-        for site in module.calls:
+        for site in module.calls_to("to", "cuda", "type"):
             call = site.expr
             assert isinstance(call, forms.Call)
-            if isinstance(call.func, forms.Attr) and call.func.name in ("to", "cuda", "type"):
+            if isinstance(call.func, forms.Attr):
                 transfer = _transfer(project, site, call, call.func)
                 if transfer is not None and transfer.matters():
                     yield transfer

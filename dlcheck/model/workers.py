@@ -65,7 +65,7 @@ class WorkerCode:
 
     def mentions(self, names: frozenset[str]) -> bool:
         """Whether any of the names or attributes stands in the code, or may in what was not followed."""
-        return self.is_cut or any(name in names for frame, _ in self.frames for name in _names_in(frame.scope))
+        return self.is_cut or any(not names.isdisjoint(_words_in(frame.scope)) for frame, _ in self.frames)
 
     def reads_attribute(self, cls: Scope, name: str) -> bool:
         """Whether the code reads ``self.name`` in a method of ``cls``'s lineage."""
@@ -367,18 +367,14 @@ def _bindings(stmt: forms.Stmt) -> Iterator[tuple[list[str], forms.Expr]]:
             yield list(target_names(item.target)), item.value
 
 
-def _names_in(scope: Scope) -> Iterator[str]:
-    for stmt in statements(scope):
-        for root in expressions(stmt):
-            for expr in descend(root):
-                if isinstance(expr, forms.Name):
-                    yield expr.id
-                elif isinstance(expr, forms.Attr):
-                    yield expr.name
+def _words_in(scope: Scope) -> frozenset[str]:
+    return scope.module.words_by_scope.get(scope, frozenset())
 
 
 def reads_own(scope: Scope, name: str) -> bool:
     """Whether a method reads ``self.name``."""
+    if name not in _words_in(scope):
+        return False
     params = scope.function.params
     wanted = f"{params[0].name}.{name}" if params else ""
     for stmt in statements(scope):

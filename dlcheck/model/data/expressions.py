@@ -14,7 +14,7 @@ from dlcheck.model.data.indexing import (
     goes_back,
     has_slice,
     how_stored,
-    index_text,
+    index_key,
     is_basic,
     is_chosen,
     is_fancy,
@@ -139,10 +139,9 @@ class Expressions:
         if isinstance(target, forms.Sub):
             for base, after in self.eval(target.value, point, state)[:1]:
                 index = self.eval(target.index, point, after)[0][0]
-                text = index_text(target, point)
                 if base.kind == PLAIN and isinstance(constant_key(target.index), str):
                     base = base._replace(kind=DICT)  # of what json gives, only dicts have names
-                self._note(base, how_stored(base, text, index, piece), target, point, after)
+                self._note(base, how_stored(base, index_key(target), index, piece), target, point, after)
                 return self._hold(target.value, constant_key(target.index), piece, point, after)
         return state
 
@@ -315,11 +314,11 @@ class Expressions:
                 return base._replace(stored=None, whole=False, fresh=True)
             if base.stored is not None:
                 return item._replace(stored=base.stored, whole=False, fresh=False, decoded="", chosen=True,
-                                     sources=source(expr, point))  # fmt: skip
+                                     sources=source(expr))  # fmt: skip
             return item
         if base.kind in (PLAIN, LOADED):
             sliced = isinstance(expr.index, forms.Slice)
-            return base._replace(whole=False, decoded="", solid=False, chosen=True, sources=source(expr, point),
+            return base._replace(whole=False, decoded="", solid=False, chosen=True, sources=source(expr),
                                  stored=None if sliced else base.stored)  # fmt: skip
         if isinstance(key, str) and base.kind == ARRAY:
             return Piece(ARRAY, fresh=True)  # of an archive: read again each time
@@ -331,7 +330,7 @@ class Expressions:
             return base._replace(kind=ARRAY, turned=turned, whole=False, solid=True)
         if base.kind not in NUMERIC and base.turned is None:
             if base.stored is not None:
-                return base._replace(kind="", whole=False, sources=source(expr, point))
+                return base._replace(kind="", whole=False, sources=source(expr))
             return Piece(drawn=base.drawn or index.drawn)
         if is_fancy(expr.index, index):
             return Piece(base.kind, solid=True, fresh=True, drawn=base.drawn or index.drawn)
@@ -341,7 +340,7 @@ class Expressions:
         if not basic:
             return Piece(base.kind, fresh=False)  # a number gives a view, an array of numbers a copy
         solid = isinstance(expr.index, forms.Slice) or several and has_slice(expr.index)
-        return base._replace(whole=False, solid=solid, drawn=base.drawn or index.drawn, sources=source(expr, point),
+        return base._replace(whole=False, solid=solid, drawn=base.drawn or index.drawn, sources=source(expr),
                              chosen=base.chosen or is_chosen(expr.index))  # fmt: skip
 
     def _slice(self, expr: forms.Slice, point: Point, state: State) -> Evaluated:

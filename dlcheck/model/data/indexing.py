@@ -5,19 +5,29 @@ from __future__ import annotations
 from dlcheck.facts import forms
 from dlcheck.model.data.memory import ARRAY, LIST, NUMERIC, SCALAR, TENSOR, TUPLE, Piece
 from dlcheck.model.scopes import descend
-from dlcheck.model.values import Point
 
 
 def constant_key(index: forms.Expr) -> object:
     return index.value if isinstance(index, forms.Const) else None
 
 
-def index_text(target: forms.Sub, point: Point) -> str:
-    return point.module.line(target.index.at)
+def index_key(target: forms.Sub) -> str:
+    """What an index says: the same for two that are written alike."""
+    return _said(target.index)
 
 
-def source(expr: forms.Sub, point: Point) -> frozenset[str]:
-    return frozenset({index_text(expr, point)})
+def _said(part: object) -> str:
+    if not isinstance(part, tuple):
+        return repr(part)
+    fields = getattr(part, "_fields", None)
+    if fields is None:
+        return f"({','.join(map(_said, part))})"
+    said = (_said(value) for field, value in zip(fields, part, strict=True) if field not in ("at", "name_at"))
+    return f"{type(part).__name__}({','.join(said)})"
+
+
+def source(expr: forms.Sub) -> frozenset[str]:
+    return frozenset({index_key(expr)})
 
 
 def how_stored(base: Piece, key: str, index: Piece, value: Piece) -> str:

@@ -46,12 +46,16 @@ class Change(NamedTuple):
     module: Module
     at: int
     link: Link
-    text: str
+    said_at: int  # the node that says it
     name: str  # of the class
     attributes: tuple[str, ...]
     constant: bool = False  # each round sets the same value again, before anything else
     method: str = ""  # that is called; where there is none, an attribute is set
     arguments: tuple[tuple[str, Any], ...] = ()  # of the call: their keywords, and those that are constants
+
+    @property
+    def text(self) -> str:
+        return self.module.line(self.said_at)
 
 
 def changes(loader: Loader) -> list[Change]:
@@ -121,7 +125,7 @@ def is_same(value: Value | None, other: Instance) -> bool:
 def _of_store(project: Project, store: Store, carried: list[Carried], name: str | None) -> Iterator[Change]:
     module, link = store.link.scope.module, store.link
     holder = store.target.value
-    text = module.line(store.target.at)
+    said_at = store.target.at
     constant = isinstance(store.value, forms.Const) and _is_unconditional(link)
     known = False
     for value in _holders(project, holder, Point(project.evaluator.any_frame(link.scope), link)):
@@ -129,15 +133,15 @@ def _of_store(project: Project, store: Store, carried: list[Carried], name: str 
             if is_same(value, one.instance):
                 known = True
                 read = (store.target.name,) if reads(project, one, store.target.name) else ()
-                yield Change(module, link.stmt.at, link, text, one.name, read, constant)
+                yield Change(module, link.stmt.at, link, said_at, one.name, read, constant)
         if isinstance(value, Made) and _is_read_by_library(value, store.target.name):
             known = True
             yield Change(
-                module, link.stmt.at, link, text, value.path.rpartition(".")[2], (store.target.name,), constant
+                module, link.stmt.at, link, said_at, value.path.rpartition(".")[2], (store.target.name,), constant
             )
     chain = dotted(store.target) or ""
     if not known and (".dataset." in chain or name is not None and dotted(holder) == name):
-        yield Change(module, link.stmt.at, link, text, "", ())
+        yield Change(module, link.stmt.at, link, said_at, "", ())
 
 
 def _holders(project: Project, expr: forms.Expr, point: Point) -> Iterator[Value]:
@@ -177,10 +181,10 @@ def _of_call(project: Project, site: Site, carried: list[Carried]) -> Iterator[C
                 if changed or _sets_attributes(value.scope):
                     read = tuple(sorted(name for name in changed if reads(project, one, name)))
                     constant = _is_unconditional(site.link) and _sets_constants(call, value.scope, changed)
-                    text, given = module.line(call.at), tuple(_given(call))
-                    yield Change(module, call.at, site.link, text, one.name, read, constant, func.name, given)
+                    given = tuple(_given(call))
+                    yield Change(module, call.at, site.link, call.at, one.name, read, constant, func.name, given)
     if not known and last_name(func.value) == "dataset" and dotted(func.value) and func.name.startswith("set_"):
-        yield Change(module, call.at, site.link, module.line(call.at), "", ())
+        yield Change(module, call.at, site.link, call.at, "", ())
 
 
 def _given(call: forms.Expr) -> Iterator[tuple[str, Any]]:

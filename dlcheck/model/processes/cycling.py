@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from dlcheck.facts import forms
 from dlcheck.model import calling
 from dlcheck.model.loops import sources_of
-from dlcheck.model.scopes import Site, last_name
+from dlcheck.model.scopes import Site
 from dlcheck.model.values import External, LoaderRef
 from dlcheck.model.worlds import World
 
@@ -45,10 +45,10 @@ def cycled_loaders(project: Project) -> Iterator[CycledLoader]:
     for module in project.loaded():
         if "itertools" not in module.libraries:
             continue
-        for site in module.calls:
+        for site in module.calls_to(*sorted(names)):
             call = site.expr
             assert isinstance(call, forms.Call)
-            if last_name(call.func) not in names or not call.args or call.args[0].star:
+            if not call.args or call.args[0].star:
                 continue
             ev.fresh()
             point = project.point(site)

@@ -75,9 +75,9 @@ def loader_changes(project: Project) -> Iterator[LoaderChange]:
                 point = Point(project.evaluator.any_frame(store.link.scope), store.link)
                 at = store.link.stmt.at if store.value is not None else store.target.at
                 yield from _of_loader(project, store.target.value, store.target.name, store.value, at, point)
-        for site in module.calls:
+        for site in module.calls_to("setattr"):
             call = site.expr
-            if isinstance(call, forms.Call) and isinstance(call.func, forms.Name) and call.func.id == "setattr":
+            if isinstance(call, forms.Call) and isinstance(call.func, forms.Name):
                 yield from _by_setattr(project, call, site.link, site.inner)
 
 

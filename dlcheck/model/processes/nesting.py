@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from dlcheck.facts import forms
 from dlcheck.model.flow import leaves_after, loops_around
 from dlcheck.model.loops import BatchLoop, NextCall, enclosing_loops, runs_once, source_of
-from dlcheck.model.scopes import Link, Module, Site, dotted
+from dlcheck.model.scopes import Link, Module, Site, descend, dotted
 from dlcheck.model.values import External, LoaderRef, Point
 from dlcheck.model.worlds import World, product
 
@@ -55,12 +55,8 @@ def is_nested(call: NextCall) -> bool:
     """Whether ``next(iter(loader))`` stands inside a loop over the loader, whose workers persist."""
     if not any(option.truthy for option in call.project.loader_of(call.ref).option("persistent_workers")):
         return False
-    start, end = call.site.module.facts.span(call.site.expr.at)
-    for nested in nested_iterations(call.project):
-        first, last = nested.module.facts.span(nested.at)
-        if nested.module is call.site.module and start <= first and last <= end:
-            return True
-    return False
+    inside = {part.at for part in descend(call.site.expr)}
+    return any(nested.module is call.site.module and nested.at in inside for nested in nested_iterations(call.project))
 
 
 def _nested(project: Project) -> Iterator[NestedIteration]:
@@ -95,7 +91,7 @@ def _asking(project: Project) -> Iterator[_Again]:
         if loop.direct and loop.iterated is not None:
             yield _Again(loop.ref, "whole", Site(loop.iterated, loop.link, loop.inner), loop.world)
     for module in project.loaded():
-        for site in module.calls:
+        for site in module.calls_to("iter"):
             call = site.expr
             assert isinstance(call, forms.Call)
             if dotted(call.func) != "iter" or len(call.args) != 1:

@@ -52,11 +52,9 @@ def sharing_strategies(project: Project) -> Iterator[SharingStrategy]:
     """Every call that sets a strategy by a name that is known."""
     ev = project.evaluator
     for module in project.loaded():
-        for site in module.calls:
+        for site in module.calls_to("set_sharing_strategy"):
             call = site.expr
             assert isinstance(call, forms.Call)
-            if last_name(call.func) != "set_sharing_strategy":
-                continue
             ev.fresh()
             point = project.point(site)
             if not any(isinstance(value, External) and value.path in _SETTERS for value in ev.values(call.func, point)):

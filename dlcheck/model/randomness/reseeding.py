@@ -74,23 +74,19 @@ def _begins_training(project: Project, epochs: Link) -> bool:
 
 def _before(loop: BatchLoop, epochs: Link) -> Iterator[Site]:
     """The calls that run before the batch loop: in the epoch loop, and in the function of the batch loop."""
-    start = _start(loop.link)
+    start = loop.link.stmt.at
     if epochs.scope is loop.link.scope:
-        yield from (site for site in epochs.scope.module.calls_in(epochs) if _start(site.link) < start)
+        yield from (site for site in epochs.scope.module.calls_in(epochs) if site.link.stmt.at < start)
         return
     inside = [point.link for point in callers_in(loop.project, loop.link.scope, loop.world)]
-    called = [_start(link) for link in inside if is_inside(link, epochs)]
+    called = [link.stmt.at for link in inside if is_inside(link, epochs)]
     limit = min(called) if called else None
     for site in epochs.scope.module.calls_in(epochs):
-        if limit is None or _start(site.link) < limit:
+        if limit is None or site.link.stmt.at < limit:
             yield site
     for site in loop.module.calls_by_scope.get(loop.link.scope, ()):
-        if _start(site.link) < start:
+        if site.link.stmt.at < start:
             yield site
-
-
-def _start(link: Link) -> int:
-    return link.scope.module.facts.span(link.stmt.at)[0]
 
 
 def _runs_in_each_round(site: Site, epochs: Link) -> bool:

@@ -108,9 +108,9 @@ def weighted_samplings(project: Project) -> Iterator[WeightedSampling]:
     """The calls of ``WeightedRandomSampler`` in the modules that findings are for."""
     names = {"WeightedRandomSampler"} | project.aliases("WeightedRandomSampler")
     for module in project.named_modules:
-        for site in module.calls:
+        for site in module.calls_to(*sorted(names)):
             call = site.expr
-            if isinstance(call, forms.Call) and last_name(call.func) in names:
+            if isinstance(call, forms.Call):
                 values = project.evaluator.values(call.func, project.point(site))
                 if any(isinstance(value, External) and value.path == SAMPLER for value in values):
                     yield WeightedSampling(project, site)

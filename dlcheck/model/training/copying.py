@@ -129,11 +129,11 @@ def is_device_name(expr: forms.Expr | None) -> bool:
 def moves(project: Project) -> Iterator[Move]:
     """The copies in the modules that findings are asked for."""
     steps = step_loops(project)  # whose search reads the files of the callers, too
-    for module in project.loaded():
-        for site in module.calls:
+    for module in filter(project.is_asked, project.loaded()):
+        for site in module.calls_to("to", "cuda", "copy_"):
             call = site.expr
             assert isinstance(call, forms.Call)
-            if isinstance(call.func, forms.Attr) and call.func.name in ("to", "cuda", "copy_"):
+            if isinstance(call.func, forms.Attr):
                 yield Move(project, site, steps)
 
 

@@ -172,7 +172,6 @@ def _evaluated_networks(loop: BatchLoop) -> Iterator[tuple[str, Site]]:
 
 def _evals(scope: Scope, before: Link) -> Iterator[tuple[str, Site]]:
     """The ``net.eval()`` of a scope, nearest to a statement first."""
-    start, _ = scope.module.facts.span(before.stmt.at)
     found: list[tuple[str, Site]] = []
     for site in scope.module.calls_by_scope.get(scope, ()):
         call = site.expr
@@ -180,7 +179,7 @@ def _evals(scope: Scope, before: Link) -> Iterator[tuple[str, Site]]:
         if not isinstance(call.func, forms.Attr) or not _is_eval(call):
             continue
         name = dotted(call.func.value)
-        if name is not None and (scope.module.facts.span(call.at)[0] < start or is_inside(site.link, before)):
+        if name is not None and (call.at < before.stmt.at or is_inside(site.link, before)):
             found.append((name, site))
     yield from reversed(found)
 

@@ -39,11 +39,10 @@ def step_loops(project: Project) -> set[Link]:
     """The loops whose rounds are training or evaluation steps: over a loader, or with ``backward()`` of their own."""
     found = {loop.link for loop in project.loops if isinstance(loop.link.stmt, forms.For) and not loop.framework}
     for module in project.loaded():
-        for site in module.calls:
-            if isinstance(site.expr, forms.Call) and last_name(site.expr.func) == "backward":
-                loop = _loop_of(site.link)
-                if loop is not None:
-                    found.add(loop)
+        for site in module.calls_to("backward"):
+            loop = _loop_of(site.link)
+            if loop is not None:
+                found.add(loop)
     return {link for link in found if not runs_once(project.evaluator, link)}
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from dlcheck.facts import forms
 from dlcheck.model import calling
 from dlcheck.model.loops import called_scopes, callers_in
-from dlcheck.model.scopes import Link, Module, Scope, Site, dotted, last_name, target_names
+from dlcheck.model.scopes import Link, Module, Scope, Site, descend, dotted, last_name, target_names
 from dlcheck.model.training.gradients import backward_of, carriers
 from dlcheck.model.training.steps import Region, StepLoop, certain_expressions, function_region, goes_backward
 from dlcheck.model.transfers import targets_of
@@ -39,10 +39,17 @@ class Sync(NamedTuple):
     """An expression that makes the host wait: ``text`` names it."""
 
     module: Module
-    at: int
+    expr: Expr
     link: Link
-    text: str
     region: Region
+
+    @property
+    def at(self) -> int:
+        return self.expr.at
+
+    @property
+    def text(self) -> str:
+        return self.module.line(self.at)
 
     @property
     def shown_at(self) -> int:
@@ -308,19 +315,16 @@ class _Region:
 
     def _add(self, expr: Expr, link: Link) -> None:
         module = self.region.module
-        sync = Sync(module, expr.at, link, module.line(expr.at), self.region)
-        start, end = module.facts.span(expr.at)
+        inside = {part.at for part in descend(expr)}
         for other in self.found:
-            if other.module is module:
-                first, last = module.facts.span(other.at)
-                if first <= start and end <= last:
-                    self.found.remove(other)  # the inner one is what waits
-                elif start <= first and last <= end:
-                    return
-                else:
-                    continue
+            if other.module is not module:
+                continue
+            if any(part.at == expr.at for part in descend(other.expr)):
+                self.found.remove(other)  # the inner one is what waits
                 break
-        self.found.append(sync)
+            if other.at in inside:
+                return
+        self.found.append(Sync(module, expr, link, self.region))
 
 
 def _is_deferred(call: forms.Call) -> bool:

@@ -238,10 +238,10 @@ def blocking_accelerators(project: Project) -> Iterator[BlockingAccelerator]:
     """Every accelerator that is proven to block where it could go on, with the loader that shows it."""
     ev = project.evaluator
     for module in project.loaded():
-        for site in module.calls:
+        for site in module.calls_to("prepare", "prepare_data_loader"):
             call = site.expr
             assert isinstance(call, forms.Call)
-            if last_name(call.func) not in ("prepare", "prepare_data_loader") or _keyword(call, "device_placement"):
+            if _keyword(call, "device_placement"):
                 continue
             ev.fresh()
             point = project.point(site)
