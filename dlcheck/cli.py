@@ -35,11 +35,9 @@ if TYPE_CHECKING:
     from dlcheck.warm import Warm
 
 FORMAT_VARIABLE = "DLCHECK_OUTPUT_FORMAT"
-CACHE = ".dlcheck_cache"
 
 # What is read under its name: configuration, and what a project declares.
 READ_BY_NAME = ("dlcheck.toml", "pyproject.toml", "setup.cfg", "requirements*.txt", "requirements*.in", ".gitignore")
-CACHE_TAG = b"Signature: 8a477f597d28d172789f06886806bc55"
 
 
 class Fault(click.ClickException):
@@ -736,7 +734,15 @@ def _run(
 
     # Syntax trees hold no cycles: the collector would walk millions of nodes and free none.
     gc.disable()
-    report = engine.check(paths, config, stdin=stdin, overlays=overlays, with_subjects=options["measure"], warm=warm)
+    report = engine.check(
+        paths,
+        config,
+        stdin=stdin,
+        overlays=overlays,
+        with_subjects=options["measure"],
+        warm=warm,
+        cached=not options["no_cache"],
+    )
     wanted = options["update_baseline"] or options["prune_baseline"] or options["error_stale_baseline"]
     if config.baseline is not None:
         _apply_baseline(report, config.baseline, options)
@@ -925,15 +931,11 @@ def _toml_value(value: Any) -> str:
 @click.argument("path", default=".", type=click.Path(exists=True, file_okay=False))
 def clean(path: str) -> None:
     """Delete the cache of a project."""
+    from dlcheck.cache import FOLDER, is_ours
+
     folder = os.path.abspath(path)
-    cache = os.path.join(files.root_of(folder) or folder, CACHE)
-    try:
-        # Only what carries our tag: a folder of that name may be somebody else's.
-        with open(os.path.join(cache, "CACHEDIR.TAG"), "rb") as tag:
-            ours = tag.read(len(CACHE_TAG)) == CACHE_TAG
-    except OSError:
-        ours = False
-    if not ours:
+    cache = os.path.join(files.root_of(folder) or folder, FOLDER)
+    if not is_ours(cache):
         say("Nothing to delete.")
         return
     import shutil

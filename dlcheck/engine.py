@@ -17,6 +17,7 @@ from dlcheck.source import LeftOut, Source
 
 if TYPE_CHECKING:
     from dlcheck.baseline import Entry
+    from dlcheck.cache import Cache, Outcome
     from dlcheck.facts.forms import ModuleFacts
     from dlcheck.gitignore import Patterns
     from dlcheck.pages import Page
@@ -90,16 +91,19 @@ def check(
     overlays: Mapping[str, bytes] | None = None,
     with_subjects: bool = False,
     warm: Warm | None = None,
+    cached: bool = False,
 ) -> Report:
     """Check the files that ``paths`` stand for.
 
     ``stdin`` is a path and the text to take for its content; ``-`` among the paths stands for it.
     ``overlays`` are texts to take for the content of files, which are named absolutely.
     ``with_subjects``: findings say in ``measure`` which loader they are about.
-    ``warm`` is what earlier runs have left for this one.
+    ``warm`` is what earlier runs of this process have left for this one; with ``cached``, what earlier ones
+    have left on disk is used, and this one leaves what it found, unless texts are not those of the files.
     Raises ConfigError where a configuration file of a checked folder is wrong.
     """
-    return _Run(config, stdin, overlays or {}, with_subjects, warm).check(paths)
+    on_disk = cached and not overlays and stdin is None and not with_subjects and warm is None
+    return _Run(config, stdin, overlays or {}, with_subjects, warm, on_disk).check(paths)
 
 
 def stdin_file(name: str) -> str:
@@ -117,6 +121,7 @@ class _File:
     config: Config = field(default_factory=Config)
     unreadable: list[Finding] = field(default_factory=list)
     checked: bool = True  # whether silence about it means anything
+    partly: bool = False  # whether cells of a notebook were left out, and the others checked
 
 
 class _Run:
@@ -127,8 +132,10 @@ class _Run:
         overlays: Mapping[str, bytes],
         with_subjects: bool,
         warm: Warm | None,
+        cached: bool,
     ) -> None:
         self.config = config
+        self.cached = cached
         self.with_subjects = with_subjects
         self.warm = warm
         self.finder = Finder(_exclude(config), None if warm is None else warm.listed)
@@ -156,26 +163,80 @@ class _Run:
     def check(self, paths: Sequence[str]) -> Report:
         named = self._named(paths)
         top = common_folder(paths)
-        projects: dict[str, list[_File]] = {}
+        projects: dict[str, list[Named]] = {}
         for one in named:
-            root = self._root(one.file) or top
-            file = self._read(one, root)
-            if file.facts is not None:
-                projects.setdefault(root, []).append(file)
-        found = [finding for root, members in projects.items() for finding in self._analyse(root, members)]
-        found = [finding for finding in map(self._of_whole_cells, found) if finding is not None]
-        found += [finding for file in self.files.values() for finding in file.unreadable]
+            projects.setdefault(self._root(one.file) or top, []).append(one)
+        found = [finding for root, group in projects.items() for finding in self._found(root, group)]
         kept = self._silence(with_fingerprints([finding for finding in found if finding.place.path in self.files]))
         kept = self._measured(kept, top)
         kept.sort(key=lambda finding: finding.sort_key)
         checked = frozenset(file.file for file in self.files.values() if file.checked)
         number = sum(not one.problem for one in named)
-        partly = frozenset(
-            file.file for file in self.files.values() if file.facts is not None and file.source and file.source.left_out
-        )
+        partly = frozenset(file.file for file in self.files.values() if file.partly)
         read = frozenset(source.file for workspace in self.workspaces.values() for source in workspace.sources())
         report = Report(kept, self.errors, number, self._sources(kept), checked, warnings=self.warnings)
         return replace(report, partly=partly, read=read)
+
+    # What was found before
+
+    def _found(self, root: str, group: list[Named]) -> list[Finding]:
+        """What there is to say of the files of a project."""
+        cache = self._cache(root, group) if self.cached else None
+        workspace = self._workspace(root)
+        known = cache.load(workspace) if cache is not None else None
+        if known is not None:
+            return self._remembered(known)
+        errors = len(self.errors)
+        members = [self._read(one, root) for one in group]
+        readable = [file for file in members if file.facts is not None]
+        found = self._analyse(root, readable) if readable else []
+        found = [finding for finding in map(self._of_whole_cells, found) if finding is not None]
+        found += [finding for file in members for finding in file.unreadable]
+        if cache is not None and len(self.errors) == errors:
+            cache.store(workspace, self._outcome(found, members, workspace))
+        return found
+
+    def _cache(self, root: str, group: list[Named]) -> Cache | None:
+        """Where to look for what was found in a project; None where it could rest on more than files."""
+        from dlcheck.cache import Cache
+
+        if files.root_of(root) != root or any(one.problem for one in group):
+            return None
+        folders = {root, *(os.path.dirname(one.file) for one in group)}
+        configs = [self.config.for_folder(folder) for folder in sorted(folders)]
+        if any(config.extra_rules for config in configs):
+            return None  # what the user's own rules say may rest on anything
+        settings = list(dict.fromkeys(repr((one.root, one.settings, one.here, one.overrides)) for one in configs))
+        asked = [(files.shown(one.file), one.explicit) for one in group]
+        return Cache(root, (settings, self.config.for_folder(root).targets(root), asked))
+
+    def _remembered(self, known: Outcome) -> list[Finding]:
+        for member in known.members:
+            config = self.config.for_folder(os.path.dirname(member.file))
+            file = self.files[member.path] = _File(member.file, config=config, checked=member.checked)
+            file.partly = member.partly
+        silenced = {member.path for member in known.members if member.comments}
+        for path in silenced | {finding.place.path for finding in known.findings}:
+            if path in self.files:
+                self.files[path].source = self._source(self.files[path].file)
+        for file_of_path in known.sources.values():
+            self._source(file_of_path)
+        return list(known.findings)
+
+    def _source(self, file: str) -> Source | None:
+        return self._workspace(self._root(file) or os.path.dirname(file)).source(file)
+
+    def _outcome(self, found: list[Finding], members: list[_File], workspace: Workspace) -> Outcome:
+        from dlcheck.cache import Member, Outcome
+
+        ours = {file.file for file in members}
+        kept = tuple(
+            Member(path, file.file, file.checked, file.partly, _may_silence(file.source))
+            for path, file in self.files.items()
+            if file.file in ours
+        )
+        named = _paths_in(found)
+        return Outcome(tuple(found), kept, {one.path: one.file for one in workspace.sources() if one.path in named})
 
     def _named(self, paths: Sequence[str]) -> list[Named]:
         excluded = _force_exclude(self.config)
@@ -255,6 +316,7 @@ class _Run:
         try:
             if matters:
                 file.facts = self._facts(source)
+                file.partly = bool(source.left_out)
             else:  # nothing to say of it, unless it is broken
                 refuse_hazards(source.text)
         except Unreadable as error:
@@ -347,7 +409,11 @@ class _Run:
         link = Module if self.warm is None else self.warm.link
         asked = {file.file for file in self.files.values()}
         project = Project(self._workspace(root), named, targets, self.options[root], self._facts, tick, link, asked)
-        return run(project, codes, self._extra_failed, self._describe)
+        try:
+            return run(project, codes, self._extra_failed, self._describe)
+        finally:
+            if self.warm is not None:
+                project.forget()
 
     @cached_property
     def _describe(self) -> Callable[[Any], dict[str, Any]] | None:
@@ -371,7 +437,7 @@ class _Run:
         return [
             finding
             for path, file in self.files.items()
-            if path in by_path or (file.source is not None and suppress.may_silence(file.source))
+            if path in by_path or _may_silence(file.source)
             for finding in self._silence_file(file, by_path.get(path, []))
         ]
 
@@ -411,10 +477,20 @@ class _Run:
         return [records.attached(finding) for finding in findings]
 
     def _sources(self, findings: Iterable[Finding]) -> dict[str, Source]:
-        wanted = {place.path for finding in findings for place in (finding.place, *finding.related)}
-        wanted |= {edit.place.path for finding in findings if finding.fix for edit in finding.fix.edits}
+        wanted = _paths_in(findings)
         read = (source for workspace in self.workspaces.values() for source in workspace.sources())
         return {source.path: source for source in read if source.path in wanted}
+
+
+def _may_silence(source: Source | None) -> bool:
+    return source is not None and suppress.may_silence(source)
+
+
+def _paths_in(findings: Iterable[Finding]) -> set[str]:
+    """The paths that findings name, those of their related places and fixes included."""
+    found = list(findings)
+    paths = {place.path for finding in found for place in (finding.place, *finding.related)}
+    return paths | {edit.place.path for finding in found if finding.fix for edit in finding.fix.edits}
 
 
 def _place(source: Source, line: int, column: int) -> Place:

@@ -421,6 +421,8 @@ class Workspace:
         self._kept = 0
         self._sources: dict[str, Source | None] = {}
         self._listed: dict[str, frozenset[str]] = {}
+        self._exists: dict[str, bool] = {}
+        self._looked: set[str] = set()
         self._skims = {} if skims is None else skims
         self._words: frozenset[bytes] | None = None
         self._importing: dict[bytes | None, list[int]] | None = None
@@ -444,6 +446,7 @@ class Workspace:
             return self._overlays[file][1]
         data = self._bytes.get(file)
         if data is None:
+            self._looked.add(file)
             data = self._read(file)
             if self._kept + len(data) <= CACHED_BYTES:
                 self._bytes[file] = data
@@ -527,10 +530,18 @@ class Workspace:
 
     def exists(self, file: str) -> bool:
         """Whether there is such a file."""
-        if file in self._overlays:
-            return True
-        folder, name = os.path.split(file)
-        known = self._listed.get(folder)
+        known = self._exists.get(file)
         if known is None:
-            known = self._listed[folder] = _files_in(folder)
-        return name in known
+            folder, name = os.path.split(file)
+            if folder not in self._listed:
+                self._listed[folder] = _files_in(folder)
+            known = self._exists[file] = file in self._overlays or name in self._listed[folder]
+        return known
+
+    def looked_at(self) -> frozenset[str]:
+        """The files whose bytes were asked for."""
+        return frozenset(self._looked)
+
+    def looked_for(self) -> Mapping[str, bool]:
+        """The files that were looked for by their names, and whether there was one."""
+        return self._exists

@@ -85,6 +85,9 @@ def is_super(func: forms.Expr) -> bool:
     return isinstance(func, forms.Attr) and isinstance(func.value, forms.Call) and last_name(func.value.func) == "super"
 
 
+_NOTHING: tuple[int, list[Any]] = (0, [])
+
+
 class Index:
     """The names of all modules so far, in the order in which these were added."""
 
@@ -97,7 +100,7 @@ class Index:
 
     def get(self, kind: str, name: Hashable) -> list[Any]:
         """All that is called so, of one of the kinds of ``Names``."""
-        number, found = self._found.get((kind, name), (0, []))
+        number, found = self._found.get((kind, name), _NOTHING)
         if number < len(self._names):
             more = [one for names in self._names[number:] for one in getattr(names, kind).get(name, ())]
             found = [*found, *more] if more else found

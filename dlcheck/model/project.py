@@ -139,6 +139,11 @@ class Project:
         for source, facts in named:
             self._add(source.file, source, facts, named=True)
 
+    def forget(self) -> None:
+        """Let go of all that was found out: it knows of itself, and would lie in memory until garbage is looked for."""
+        for held in (self.evaluator, self):
+            vars(held).clear()
+
     # -- modules
 
     @property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
@@ -160,7 +160,7 @@ class Module:
     arguments: dict[int, int] = field(default_factory=dict)  # node of a value -> its argument or dict entry
     walruses: set[str] = field(default_factory=set)  # names that some ``name := value`` binds
     scope: Scope = field(init=False)
-    _answers: dict[str, Any] = field(default_factory=dict, repr=False)
+    _answers: dict[Hashable, Any] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         self.scope = Scope("module", "", self, None, None, None)
@@ -169,7 +169,7 @@ class Module:
     def __repr__(self) -> str:
         return f"<module {self.name}>"
 
-    def once(self, key: str, compute: Callable[[Module], Item]) -> Item:
+    def once(self, key: Hashable, compute: Callable[[Module], Item]) -> Item:
         """What follows from the module alone, computed once."""
         if key not in self._answers:
             self._answers[key] = compute(self)
@@ -242,16 +242,6 @@ class Module:
     def stores_by_owner(self) -> dict[Scope | None, list[Store]]:
         """The attribute assignments that stand in the methods of each class; of None in no class's."""
         return _grouped(self.stores, lambda store: store.link.scope.owner)
-
-    @cached_property
-    def words_by_scope(self) -> dict[Scope, frozenset[str]]:
-        """The names and attributes that stand in each function's own statements."""
-        found: dict[Scope, set[str]] = {}
-        for link in self.links.values():
-            words = found.setdefault(link.scope, set())
-            for root in expressions(link.stmt):
-                words.update(expr.id if isinstance(expr, forms.Name) else expr.name for expr in _names_below(root))
-        return {scope: frozenset(words) for scope, words in found.items()}
 
     @cached_property
     def _links_in_order(self) -> list[tuple[int, Link]]:
@@ -354,10 +344,6 @@ def descend(expr: Expr) -> Iterator[Expr]:
         find = _CHILDREN.get(node.__class__)
         if find is not None:
             todo.extend(find(node))
-
-
-def _names_below(root: Expr) -> Iterator[forms.Name | forms.Attr]:
-    return (expr for expr in descend(root) if isinstance(expr, (forms.Name, forms.Attr)))
 
 
 def _of_dict(expr: forms.Dict) -> Iterator[Expr]:

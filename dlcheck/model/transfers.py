@@ -249,5 +249,14 @@ def blocking_of(ev: Evaluator, method: str, args: Arguments) -> list[tuple[bool,
     return out
 
 
+def may_not_block(call: forms.Call) -> bool:
+    """Whether a copy is written so that the host may go on: ``non_blocking=False`` is not."""
+    return any(arg.star or arg.name == "non_blocking" and not _is_false(arg.value) for arg in call.args)
+
+
+def _is_false(expr: forms.Expr) -> bool:
+    return isinstance(expr, forms.Const) and not expr.value
+
+
 def _is_flag(ev: Evaluator, thunk: Thunk) -> bool:
     return any(isinstance(alt.value, Const) and isinstance(alt.value.value, bool) for alt in ev.force(thunk))

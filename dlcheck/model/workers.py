@@ -368,7 +368,18 @@ def _bindings(stmt: forms.Stmt) -> Iterator[tuple[list[str], forms.Expr]]:
 
 
 def _words_in(scope: Scope) -> frozenset[str]:
-    return scope.module.words_by_scope.get(scope, frozenset())
+    """The names and attributes that stand in a function's own statements."""
+    return scope.module.once(("words", scope), lambda _: frozenset(_names_and_attributes(scope)))
+
+
+def _names_and_attributes(scope: Scope) -> Iterator[str]:
+    for stmt in statements(scope):
+        for root in expressions(stmt):
+            for expr in descend(root):
+                if isinstance(expr, forms.Name):
+                    yield expr.id
+                elif isinstance(expr, forms.Attr):
+                    yield expr.name
 
 
 def reads_own(scope: Scope, name: str) -> bool:

@@ -155,7 +155,7 @@ def _called(project: Project, site: Site) -> list[External]:
     call = site.expr
     assert isinstance(call, forms.Call)
     name = last_name(call.func)
-    if name not in _NAMES and not any(name in project.aliases(known) for known in _NAMES):
+    if name not in project.once(("splitters",), lambda: _NAMES.union(*map(project.aliases, _NAMES))):
         return []
     values = project.evaluator.values(call.func, project.point(site))
     return [value for value in values if isinstance(value, External)][:1]

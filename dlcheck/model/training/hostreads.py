@@ -15,7 +15,7 @@ from dlcheck.model.flow import later_in_function
 from dlcheck.model.loops import calls_within
 from dlcheck.model.scopes import Link, Module, Scope, Site, descend, dotted, expressions, flat_targets, last_name
 from dlcheck.model.training.copying import Move, device_is_cuda, is_device_name, library_path, way_out
-from dlcheck.model.transfers import TENSOR_MAKERS
+from dlcheck.model.transfers import TENSOR_MAKERS, may_not_block
 from dlcheck.model.values import Batch, Const, External, Made, Pinned, Point, Value
 
 if TYPE_CHECKING:
@@ -238,7 +238,7 @@ def _blocks(call: forms.Call) -> bool:
     name = last_name(call.func)
     if name in _WAITS:
         return True
-    if name not in ("to", "cuda") or any(arg.name == "non_blocking" or arg.star for arg in call.args):
+    if name not in ("to", "cuda") or may_not_block(call):
         return False
     if name == "cuda":
         return True

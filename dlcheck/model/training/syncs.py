@@ -10,7 +10,7 @@ from dlcheck.model.loops import called_scopes, callers_in
 from dlcheck.model.scopes import Link, Module, Scope, Site, descend, dotted, last_name, target_names
 from dlcheck.model.training.gradients import backward_of, carriers
 from dlcheck.model.training.steps import Region, StepLoop, certain_expressions, function_region, goes_backward
-from dlcheck.model.transfers import targets_of
+from dlcheck.model.transfers import may_not_block, targets_of
 from dlcheck.model.values import Const, External, Func, Instance, Made, Moved, Unknown
 from dlcheck.model.worlds import ANY
 
@@ -283,13 +283,13 @@ class _Region:
     def _look_at_call(self, call: forms.Call, link: Link) -> None:
         name = last_name(call.func)
         if isinstance(call.func, forms.Attr) and name in _READING:
-            if self._carries(call.func.value, link) and not _is_deferred(call):
+            if self._carries(call.func.value, link) and not may_not_block(call):
                 self._add(call, link)
             return
         if isinstance(call.func, forms.Attr) and name == "to" and self._carries(call.func.value, link):
             args = calling.arguments(call, self.project.point(Site(call, link, None)))
             kinds = {kind for kind, _ in targets_of(self.project.evaluator, "to", args)}
-            if kinds == {"cpu"} and not _is_deferred(call):
+            if kinds == {"cpu"} and not may_not_block(call):
                 self._add(call, link)
             return
         given = [arg.value for arg in call.args if self._carries(arg.value, link)]
@@ -325,10 +325,6 @@ class _Region:
             if other.at in inside:
                 return
         self.found.append(Sync(module, expr, link, self.region))
-
-
-def _is_deferred(call: forms.Call) -> bool:
-    return any(arg.name == "non_blocking" for arg in call.args)
 
 
 def _calls_of(scope: Scope) -> list[Site]:
