@@ -87,7 +87,7 @@ class Cache:
                 "begun": self._begun,
                 "files": {file: _seen(workspace, file) for file in sorted(workspace.looked_at())},
                 "listed": list(workspace.files()),
-                "names": dict(workspace.looked_for()),
+                "names": {folder: list(map(sorted, names)) for folder, names in workspace.looked_for().items()},
                 "findings": [_plain(finding) for finding in outcome.findings],
                 "members": [[getattr(member, each.name) for each in fields(Member)] for member in outcome.members],
                 "sources": dict(outcome.sources),
@@ -192,8 +192,10 @@ def _seen(workspace: Workspace, file: str) -> list[object]:
 def _holds(entry: Mapping[str, Any], workspace: Workspace) -> bool:
     if entry["listed"] != list(workspace.files()):
         return False
-    if any(workspace.exists(file) != was for file, was in entry["names"].items()):
-        return False
+    for folder, (there, lacking) in entry["names"].items():
+        names = workspace.listing(folder)
+        if not (names.issuperset(there) and names.isdisjoint(lacking)):
+            return False
     return all(_is_same(file, seen, entry["begun"], workspace) for file, seen in entry["files"].items())
 
 

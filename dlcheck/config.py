@@ -16,8 +16,8 @@ from dlcheck.findings import CONFIDENCES, SEVERITIES, Confidence
 
 if TYPE_CHECKING:
     from dlcheck.gitignore import Patterns
-    from dlcheck.model.targets import Targets
     from dlcheck.pages import Page
+    from dlcheck.targets import Targets
 
 FailOn = Literal["error", "warning", "info", "never"]
 FAIL_ON: tuple[FailOn, ...] = (*SEVERITIES, "never")
@@ -267,7 +267,7 @@ class Config:
 
     def targets(self, root: str) -> Targets:
         """The versions that the project at ``root`` is written for."""
-        from dlcheck.model.targets import Targets
+        from dlcheck.targets import Targets
 
         torch, python = self.target(root, "torch"), self.target(root, "python")
         return Targets(torch.newest, python.oldest, python.newest, torch.oldest, linux_only(root))

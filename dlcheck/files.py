@@ -533,15 +533,24 @@ class Workspace:
         known = self._exists.get(file)
         if known is None:
             folder, name = os.path.split(file)
-            if folder not in self._listed:
-                self._listed[folder] = _files_in(folder)
-            known = self._exists[file] = file in self._overlays or name in self._listed[folder]
+            known = self._exists[file] = file in self._overlays or name in self.listing(folder)
         return known
 
     def looked_at(self) -> frozenset[str]:
         """The files whose bytes were asked for."""
         return frozenset(self._looked)
 
-    def looked_for(self) -> Mapping[str, bool]:
-        """The files that were looked for by their names, and whether there was one."""
-        return self._exists
+    def looked_for(self) -> dict[str, tuple[set[str], set[str]]]:
+        """For each folder the names of files that were looked for: those that are there, and those that are not."""
+        found: dict[str, tuple[set[str], set[str]]] = {}
+        for file, is_there in self._exists.items():
+            folder, name = os.path.split(file)
+            found.setdefault(folder, (set(), set()))[not is_there].add(name)
+        return found
+
+    def listing(self, folder: str) -> frozenset[str]:
+        """The names of the files in a folder."""
+        known = self._listed.get(folder)
+        if known is None:
+            known = self._listed[folder] = _files_in(folder)
+        return known

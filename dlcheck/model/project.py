@@ -19,7 +19,6 @@ from dlcheck.model.index import Index, is_super
 from dlcheck.model.loaders import Loader, built_loaders, is_fallback, loader_calls
 from dlcheck.model.loops import BatchLoop, NextCall, batch_loops, called_scopes, next_calls
 from dlcheck.model.scopes import Link, Module, Scope, Site, Store, last_name
-from dlcheck.model.targets import Targets
 from dlcheck.model.transfers import Transfer, transfers
 from dlcheck.model.values import (
     Alt,
@@ -39,6 +38,7 @@ from dlcheck.model.values import (
 )
 from dlcheck.model.worlds import ANY, World
 from dlcheck.skim import Skim
+from dlcheck.targets import Targets
 
 if TYPE_CHECKING:
     from dlcheck.facts import ModuleFacts
