@@ -6,6 +6,7 @@ import codecs
 import os
 import re
 import stat
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -425,7 +426,7 @@ class Workspace:
         self._looked: set[str] = set()
         self._skims = {} if skims is None else skims
         self._words: frozenset[bytes] | None = None
-        self._importing: dict[bytes | None, list[int]] | None = None
+        self._importing: dict[tuple[str, bytes], list[int]] | None = None
         self._files: tuple[str, ...] | None = None
 
     def files(self) -> Sequence[str]:
@@ -503,18 +504,26 @@ class Workspace:
             known = self._skims[file] = Skim(data)
         return known
 
-    def importing(self, words: Collection[bytes]) -> list[str]:
-        """The files of the project that import any of the words, or names that they do not tell."""
+    def importing(self, words: Collection[bytes], names: Collection[bytes]) -> list[str]:
+        """The files whose imports have any of the words, give one of the names, or give names that they do not tell."""
         if self._importing is None:
-            self._importing = {}
+            self._importing = defaultdict(list)
             for number, file in enumerate(self.files()):
                 said = self.skim(file)
-                for word in said.imported if said is not None else ():
-                    self._importing.setdefault(word, []).append(number)
-                if said is not None and said.anything:
-                    self._importing.setdefault(None, []).append(number)
-        found = {number for word in (*words, None) for number in self._importing.get(word, ())}
+                if said is not None:
+                    self._note_imports(number, said, self._importing)
+        keys = [("word", word) for word in words] + [("name", name) for name in names] + [("any", b"")]
+        found = {number for key in keys for number in self._importing.get(key, ())}
         return [self.files()[number] for number in sorted(found)]
+
+    @staticmethod
+    def _note_imports(number: int, said: Skim, importing: dict[tuple[str, bytes], list[int]]) -> None:
+        for word in said.imported:
+            importing["word", word].append(number)
+        for word in said.bound:
+            importing["name", word].append(number)
+        if said.anything:
+            importing["any", b""].append(number)
 
     def declaring(self, options: Collection[bytes]) -> list[str]:
         """The files of the project in which an option of a command line stands: ``--name``, without the dashes."""

@@ -7,6 +7,7 @@ Bytes may be of any encoding in which Python's own words are ASCII.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from functools import cached_property
 
 _IMPORT = re.compile(rb"(?:^|[;:])[ \t\f]*(?:from|import)\b[^\n(;\\]*(?:\([^)]*\)?|(?:\\\r?\n[^\n]*)*)", re.MULTILINE)
@@ -23,19 +24,32 @@ _MEANING = (
 )
 
 
+# Projects use the same words again and again: each is kept once.
+_KNOWN: dict[bytes, bytes] = {}
+
+
+def _words(groups: Iterable[Iterable[bytes]]) -> frozenset[bytes]:
+    return frozenset(_KNOWN.setdefault(word, word) for words in groups for word in words)
+
+
 class Skim:
-    """Of one file.  ``anything``: it imports names that it does not tell; ``options`` are those of command lines."""
+    """Of one file.
+
+    ``imported`` are all words of its imports, ``bound`` those that may be a name afterwards: not ``a`` of
+    ``from a import b``.  ``anything``: it imports names that it does not tell.  ``options`` are those of command lines.
+    """
 
     def __init__(self, data: bytes) -> None:
         statements = [found.group() for found in _IMPORT.finditer(data)]
         self.data = data
-        self.imported = frozenset(word for statement in statements for word in _BREAK.split(statement))
+        self.imported = _words(_BREAK.split(statement) for statement in statements)
+        self.bound = _words(_BREAK.split(statement.partition(b"import")[2]) for statement in statements)
         starred = any(b"*" in statement for statement in statements)
         self.anything = starred or any(word in data for word in _BY_NAME)
 
     @cached_property
     def given(self) -> frozenset[bytes]:
-        return frozenset(word for pattern in _MEANING for word in pattern.findall(self.data))
+        return _words(pattern.findall(self.data) for pattern in _MEANING)
 
     @cached_property
     def options(self) -> frozenset[bytes]:
@@ -44,7 +58,7 @@ class Skim:
     @cached_property
     def words(self) -> frozenset[bytes]:
         """All that may be a name."""
-        return frozenset(_WORD.findall(self.data))
+        return _words([_WORD.findall(self.data)])
 
     def may_import(self, *words: bytes) -> bool:
         return self.anything or not self.imported.isdisjoint(words)

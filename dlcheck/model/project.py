@@ -535,9 +535,10 @@ class Project:
         if scope.name == "forward":
             return  # models are called as objects
         name = scope.owner.name if scope.owner is not None else scope.name
-        words = [word.encode(errors="surrogatepass") for word in (stem, name, *module.name.split("."))]
-        found = [file for file in self.workspace.importing(words) if file not in self.modules]
-        found = [file for file in found if self._can_get_at(file, words[0], words[1])]
+        words = [word.encode(errors="surrogatepass") for word in (stem, name)]
+        packages = [word.encode(errors="surrogatepass") for word in module.name.split(".")]
+        found = [file for file in self.workspace.importing(words, packages) if file not in self.modules]
+        found = [file for file in found if self._can_get_at(file, *words)]
         found.sort(key=lambda file: b"oader" not in (self.workspace.read(file) or b""))
         for file in found[:MAX_CALLING_FILES]:
             self.module_at(file)
