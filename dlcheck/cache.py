@@ -142,9 +142,10 @@ def _make_room(folder: str, wanted: int) -> None:
 
 
 def _program() -> tuple[object, ...]:
-    """What finds: these sources, and libcst's and Python's versions."""
+    """What finds: our own version and those of libcst and Python; of a checkout, when its files changed last."""
     here = os.path.dirname(os.path.abspath(__file__))
-    return __version__, sys.version, _newest(here), _libcst()
+    installed = {"site-packages", "dist-packages"}.intersection(here.split(os.sep))
+    return __version__, sys.version, None if installed else _newest(here), _libcst()
 
 
 def _newest(folder: str) -> tuple[int, int]:
@@ -162,12 +163,15 @@ def _newest(folder: str) -> tuple[int, int]:
     return number, newest
 
 
-def _libcst() -> tuple[str, int]:
+def _libcst() -> list[str]:
+    """Its versions, by the names of what installers leave beside it: asking it would take longer than all else."""
     from importlib.util import find_spec
 
     spec = find_spec("libcst")
-    origin = (spec.origin if spec is not None else None) or ""
-    return (origin, os.stat(origin).st_mtime_ns) if origin else ("", 0)
+    folder = os.path.dirname(os.path.dirname((spec.origin if spec is not None else None) or ""))
+    with suppress(OSError):
+        return sorted(name for name in os.listdir(folder) if name.startswith("libcst-"))
+    return []
 
 
 # -- what an entry rests on

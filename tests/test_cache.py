@@ -140,6 +140,16 @@ def test_files_whose_times_are_old_are_not_read(project: Path, monkeypatch: pyte
     assert "settings.py" not in read  # those are that findings name, and that comments silence
 
 
+def test_a_fresh_checkout_with_the_same_files(project: Path, untouched: Callable[[], None]) -> None:
+    truth = said(check(cached=True))
+    untouched()
+    for file in project.glob("*.*"):
+        data = file.read_bytes()
+        file.unlink()
+        file.write_bytes(data)
+    assert said(check(cached=True)) == truth
+
+
 def test_another_program_reads_nothing_of_it(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     check(cached=True)
     monkeypatch.setattr(cache, "_program", lambda: ("9.9",))
