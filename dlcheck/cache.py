@@ -3,8 +3,9 @@
 Any file of a project may call into any other: what was found holds for all of them as they were, or not at all.
 An entry therefore names every file that was read and the content it had, and the names that were looked for.
 A file whose times and size are the same is not read again, unless it changed while that run went on, or so shortly
-before that its times cannot tell.  Entries are JSON: nothing that lies in a project is ever executed.  Whatever is
-wrong with an entry, or with writing one, only means that the work is done again.
+before that its times cannot tell.  (What is written into memory that a file is mapped to changes no times until the
+system gets to it: until then such an edit is not seen.)  Entries are JSON: nothing that lies in a project is ever
+executed.  Whatever is wrong with an entry, or with writing one, only means that the work is done again.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import sys
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -21,7 +22,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from dlcheck import __version__
-from dlcheck.findings import Edit, Finding, Fix, Place
+from dlcheck.findings import CONFIDENCES, SEVERITIES, Edit, Finding, Fix, Place
 
 if TYPE_CHECKING:
     from dlcheck.files import Workspace
@@ -71,6 +72,8 @@ class Cache:
     def load(self, workspace: Workspace) -> Outcome | None:
         """What was found, if it still holds."""
         try:
+            if not is_ours(self.folder) or not os.path.isfile(self.file):
+                return None
             with open(self.file, encoding="ascii") as stream:
                 entry = json.load(stream)
             if entry["form"] != _FORM or not _holds(entry, workspace):
@@ -81,6 +84,8 @@ class Cache:
 
     def store(self, workspace: Workspace, outcome: Outcome) -> None:
         """Keep what was found; without a word where that cannot be."""
+        if not workspace.keeps_all():
+            return  # what is read again may be another text
         with suppress(OSError, ValueError, TypeError, RecursionError):
             entry = {
                 "form": _FORM,
@@ -97,9 +102,9 @@ class Cache:
     def _write(self, text: str) -> None:
         _make(self.folder)
         _make_room(self.folder, len(text))
-        handle, beside = tempfile.mkstemp(dir=self.folder, suffix=".tmp")
+        beside = f"{self.file}.{os.getpid()}.{time.monotonic_ns()}.tmp"
         try:
-            with os.fdopen(handle, "w", encoding="ascii") as stream:
+            with open(beside, "x", encoding="ascii") as stream:
                 stream.write(text)
             os.replace(beside, self.file)
         except BaseException:
@@ -109,29 +114,39 @@ class Cache:
 
 
 def is_ours(folder: str) -> bool:
-    """Whether a folder carries our tag: one of that name may be somebody else's."""
+    """Whether a folder carries our tag: one of that name may be somebody else's, or lead to somebody else's."""
+    file = os.path.join(folder, "CACHEDIR.TAG")
+    if os.path.islink(folder) or not os.path.isfile(file):
+        return False
     try:
-        with open(os.path.join(folder, "CACHEDIR.TAG"), "rb") as tag:
+        with open(file, "rb") as tag:
             return tag.read(len(TAG)) == TAG
     except OSError:
         return False
 
 
 def _make(folder: str) -> None:
+    if is_ours(folder):
+        return
     if not os.path.isdir(folder):
         os.mkdir(folder)
-        for name, text in (("CACHEDIR.TAG", TAG + b"\n"), (".gitignore", b"*\n")):
-            with open(os.path.join(folder, name), "wb") as stream:
-                stream.write(text)
-    elif not is_ours(folder):
+    elif os.path.islink(folder) or set(os.listdir(folder)) - {".gitignore"}:
         raise OSError("somebody else's folder")
+    # The tag comes last: it says that all is there.
+    for name, text in ((".gitignore", b"*\n"), ("CACHEDIR.TAG", TAG + b"\n")):
+        with open(os.path.join(folder, name), "wb") as stream:
+            stream.write(text)
+
+
+_NAME = re.compile(r"[0-9a-f]{40}\.json(\.\d+\.\d+\.tmp)?")
 
 
 def _make_room(folder: str, wanted: int) -> None:
     """Delete the oldest entries, and what a killed run left behind."""
     with os.scandir(folder) as found:
-        entries = sorted((entry.stat().st_mtime, entry.stat().st_size, entry.path) for entry in found
-                         if entry.name.endswith((".json", ".tmp")))  # fmt: skip
+        entries = sorted(
+            (entry.stat().st_mtime, entry.stat().st_size, entry.path) for entry in found if _NAME.fullmatch(entry.name)
+        )
     total = wanted + sum(size for _, size, _ in entries)
     number = len(entries)
     for made, size, path in entries:
@@ -145,7 +160,8 @@ def _program() -> tuple[object, ...]:
     """What finds: our own version and those of libcst and Python; of a checkout, when its files changed last."""
     here = os.path.dirname(os.path.abspath(__file__))
     installed = {"site-packages", "dist-packages"}.intersection(here.split(os.sep))
-    return __version__, sys.version, None if installed else _newest(here), _libcst()
+    folders = () if installed else (here, os.path.join(os.path.dirname(here), "rules"))
+    return __version__, sys.version, *map(_newest, folders), _libcst()
 
 
 def _newest(folder: str) -> tuple[int, int]:
@@ -153,13 +169,14 @@ def _newest(folder: str) -> tuple[int, int]:
     number = newest = 0
     todo = [folder]
     while todo:
-        with os.scandir(todo.pop()) as entries:
+        with suppress(OSError), os.scandir(todo.pop()) as entries:
             for entry in entries:
                 if entry.is_dir(follow_symlinks=False):
                     if entry.name != "__pycache__":
                         todo.append(entry.path)
                 elif entry.name.endswith((".py", ".md", ".json")):
-                    number, newest = number + 1, max(newest, entry.stat().st_mtime_ns)
+                    with suppress(OSError):  # an editor's lock, a file that vanishes
+                        number, newest = number + 1, max(newest, entry.stat().st_mtime_ns)
     return number, newest
 
 
@@ -185,12 +202,15 @@ def _stamp(file: str) -> _Stamp | None:
     return stat.st_mtime_ns, stat.st_ctime_ns, stat.st_size, stat.st_ino
 
 
-def _digest(data: bytes | None) -> str | None:
-    return None if data is None else hashlib.blake2b(data, digest_size=16).hexdigest()
+def _digest(data: bytes) -> str:
+    return hashlib.blake2b(data, digest_size=16).hexdigest()
 
 
 def _seen(workspace: Workspace, file: str) -> list[object]:
-    return [_stamp(file), _digest(workspace.read(file))]
+    data = workspace.read(file)
+    if data is None:
+        raise OSError("why it cannot be read may change without a trace")
+    return [_stamp(file), _digest(data)]
 
 
 def _holds(entry: Mapping[str, Any], workspace: Workspace) -> bool:
@@ -206,10 +226,12 @@ def _holds(entry: Mapping[str, Any], workspace: Workspace) -> bool:
 def _is_same(file: str, seen: Sequence[Any], begun: int, workspace: Workspace) -> bool:
     stamp, digest = seen
     now = _stamp(file)
-    if now is None or stamp is None:
-        return now is None and stamp is None
-    settled = max(now[:2]) < begun - _RACY_NS
-    return bool(settled and list(now) == stamp) or _digest(workspace.read(file)) == digest
+    if now is None:
+        return False
+    if list(now) == stamp and max(now[:2]) < begun - _RACY_NS:
+        return True
+    data = workspace.read(file)
+    return data is not None and _digest(data) == digest
 
 
 # -- findings as plain data
@@ -267,7 +289,12 @@ def _made(kind: type[Any], values: Sequence[Any]) -> Any:
         fits = isinstance(value, tuple) if isinstance(wanted, list) else isinstance(value, wanted)
         if not fits or isinstance(wanted, list) and not all(isinstance(item, wanted[0]) for item in value):
             raise TypeError(f"no {kind.__name__}")
-    return kind(*values)
+    made = kind(*values)
+    for path in [getattr(made, name) for name in ("path", "file") if hasattr(made, name)]:
+        os.fsencode(path)  # raises ValueError for what no path can hold
+    if kind is Finding and not (made.severity in SEVERITIES and made.confidence in CONFIDENCES):
+        raise ValueError("no finding")
+    return made
 
 
 def _outcome(entry: Mapping[str, Any]) -> Outcome:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from dlcheck.pages import Page
     from dlcheck.warm import Warm
 
+MAX_DIFFERING = 20
 UNREADABLE = "DLC001"
 UNUSED = "DLC002"
 
@@ -146,6 +147,8 @@ class _Run:
         self.roots: dict[str, str | None] = {}
         self.codes: dict[int, frozenset[str]] = {}  # by the identity of a configuration
         self.options: dict[str, dict[str, dict[str, Any]]] = {}  # of rules, by the project's folder
+        self.by_libcst_alone = False
+        self.asked: frozenset[str] = frozenset()  # all files, of whatever project
         self.differing: set[str] = set()  # files that libcst and CPython's parser do not read alike
         self.overlays = {file: (files.shown(file), data) for file, data in overlays.items()}
         self.stdin = ""
@@ -163,6 +166,7 @@ class _Run:
     def check(self, paths: Sequence[str]) -> Report:
         named = self._named(paths)
         top = common_folder(paths)
+        self.asked = frozenset(one.file for one in named)
         projects: dict[str, list[Named]] = {}
         for one in named:
             projects.setdefault(self._root(one.file) or top, []).append(one)
@@ -184,7 +188,7 @@ class _Run:
         cache = self._cache(root, group) if self.cached else None
         workspace = self._workspace(root)
         known = cache.load(workspace) if cache is not None else None
-        if known is not None:
+        if known is not None and [member.file for member in known.members] == [one.file for one in group]:
             return self._remembered(known)
         errors = len(self.errors)
         members = [self._read(one, root) for one in group]
@@ -202,13 +206,17 @@ class _Run:
 
         if files.root_of(root) != root or any(one.problem for one in group):
             return None
-        folders = {root, *(os.path.dirname(one.file) for one in group)}
+        folders = {os.path.dirname(one.file) for one in group}
         configs = [self.config.for_folder(folder) for folder in sorted(folders)]
+        try:
+            configs.append(self.config.for_folder(root))
+        except ConfigError:
+            return None  # told where it is needed
         if any(config.extra_rules for config in configs):
             return None  # what the user's own rules say may rest on anything
         settings = list(dict.fromkeys(repr((one.root, one.settings, one.here, one.overrides)) for one in configs))
-        asked = [(files.shown(one.file), one.explicit) for one in group]
-        return Cache(root, (settings, self.config.for_folder(root).targets(root), asked))
+        members = [(files.shown(one.file), one.file, one.explicit) for one in group]
+        return Cache(root, (settings, configs[-1].targets(root), members, sorted(self.asked)))
 
     def _remembered(self, known: Outcome) -> list[Finding]:
         for member in known.members:
@@ -329,7 +337,7 @@ class _Run:
     def _facts(self, source: Source) -> ModuleFacts:
         from dlcheck.facts import extract, sketch
 
-        if source.file in self.differing:
+        if self.by_libcst_alone or source.file in self.differing:
             return extract(source)
         return sketch(source) if self.warm is None else self.warm.extract(source)
 
@@ -381,20 +389,24 @@ class _Run:
             self.errors.append(_internal(member.source.path if member.source else member.file, error))
             return []
 
-    def _run(self, root: str, members: Sequence[_File], codes: Collection[str]) -> list[Finding]:
+    def _run(self, root: str, members: Sequence[_File], codes: Collection[str], again: int = 0) -> list[Finding]:
         from dlcheck.facts import Differs
 
         try:
             return self._judge(root, members, codes)
         except Differs as differing:
-            self._read_again(differing.file, members)
-        return self._run(root, members, codes)
+            paths = {differing.file}
+        if again == MAX_DIFFERING:  # each begins the run anew: where there are so many, no more of them are waited for
+            self.by_libcst_alone = True
+            paths = {file.file for file in members}
+        self._read_again(paths, members)
+        return self._run(root, members, codes, again + 1)
 
-    def _read_again(self, path: str, members: Iterable[_File]) -> None:
-        """Have libcst alone say what stands in a file."""
-        self.differing.add(path)
+    def _read_again(self, paths: Collection[str], members: Iterable[_File]) -> None:
+        """Have libcst alone say what stands in files."""
+        self.differing |= set(paths)
         for file in members:
-            if file.file == path and file.source is not None:
+            if file.file in paths and file.source is not None:
                 file.facts = None
                 self._parse(file, file.source, matters=True)
 
@@ -407,8 +419,8 @@ class _Run:
         targets = self.config.for_folder(root).targets(root)
         tick = self.warm.tick if self.warm is not None else None
         link = Module if self.warm is None else self.warm.link
-        asked = {file.file for file in self.files.values()}
-        project = Project(self._workspace(root), named, targets, self.options[root], self._facts, tick, link, asked)
+        workspace, options = self._workspace(root), self.options[root]
+        project = Project(workspace, named, targets, options, self._facts, tick, link, self.asked)
         try:
             return run(project, codes, self._extra_failed, self._describe)
         finally:
@@ -444,6 +456,8 @@ class _Run:
     def _silence_file(self, file: _File, findings: list[Finding]) -> list[Finding]:
         codes = self._selected(file.config) - file.config.ignored_in(file.file, self.pages)
         findings = [finding for finding in findings if finding.code in codes]
+        if file.source is None and findings:  # it seemed to concern nobody, until another file led to it
+            file.source = self._source(file.file)
         if file.source is not None:
             markers = suppress.markers(file.source, self.pages)
             findings = suppress.silence(findings, file.source, markers)

@@ -545,6 +545,10 @@ class Workspace:
             known = self._exists[file] = file in self._overlays or name in self.listing(folder)
         return known
 
+    def keeps_all(self) -> bool:
+        """Whether all bytes that were read are kept, so that nothing is read twice."""
+        return self._looked <= self._bytes.keys()
+
     def looked_at(self) -> frozenset[str]:
         """The files whose bytes were asked for."""
         return frozenset(self._looked)

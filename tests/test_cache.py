@@ -228,6 +228,93 @@ def test_folders_of_others_are_left_alone(project: Path) -> None:
     assert [file.name for file in (project / FOLDER).iterdir()] == ["mine.txt"]
 
 
+def test_a_folder_without_a_tag_is_taken_when_it_is_empty(project: Path) -> None:
+    (project / FOLDER).mkdir()  # of a run that was killed at once
+    check(cached=True)
+    assert len(entries(project)) == 1
+
+
+def test_a_link_leads_to_what_is_not_ours(project: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    other = tmp_path_factory.mktemp("other")
+    (other / "CACHEDIR.TAG").write_bytes(cache.TAG + b"\n")
+    (project / FOLDER).symlink_to(other, target_is_directory=True)
+    check(cached=True)
+    assert [file.name for file in other.iterdir()] == ["CACHEDIR.TAG"]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="FIFOs of POSIX")
+@pytest.mark.parametrize("which", ["tag", "entry"])
+def test_nobody_waits_for_a_fifo(project: Path, which: str) -> None:
+    truth = said(check(cached=True))
+    file = project / FOLDER / "CACHEDIR.TAG" if which == "tag" else entries(project)[0]
+    file.unlink()
+    os.mkfifo(file)
+    assert said(check(cached=True)) == truth
+
+
+def test_forged_entries_of_the_right_shape(project: Path) -> None:
+    truth = said(check(cached=True))
+    (entry,) = entries(project)
+    whole = json.loads(entry.read_text())
+
+    def forged(change: Callable[[dict[str, Any]], Any]) -> None:
+        other = json.loads(json.dumps(whole))
+        change(other)
+        entry.write_text(json.dumps(other))
+        assert said(check(cached=True)) == truth
+
+    forged(lambda other: other["findings"][0].update(severity=""))
+    forged(lambda other: other["findings"][0].update(place={"Place": ["\ud800", 1, 1, 1, 1, None, ""]}))
+    forged(lambda other: other["members"][0].__setitem__(1, ""))
+    forged(lambda other: other["members"].pop())
+
+
+def test_what_cannot_be_read_is_tried_again(project: Path) -> None:
+    (project / "late.py").symlink_to("nowhere.py")
+    assert said(check(cached=True)) == said(check(cached=False))
+    (project / "nowhere.py").write_text(SILENCED.replace("# dlcheck: ignore", ""))
+    assert said(check(cached=True)) == said(check(cached=False))
+
+
+def test_several_projects_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A finding of one project in a file of another, which is asked for in some runs only."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("a_lib", "b_main"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "setup.py").write_text("")
+    (tmp_path / "a_lib" / "step.py").write_text("import torch\ndef run(batch):\n    return batch.cuda()\n")
+    (tmp_path / "b_main" / "train.py").write_text(
+        "import sys\nsys.path.append('../a_lib')\nfrom step import run\nfrom torch.utils.data import DataLoader\n"
+        "loader = DataLoader([1], num_workers=4, pin_memory=True)\nfor batch in loader:\n    run(batch)\n"
+    )
+
+    def codes(paths: list[str], *, cached: bool) -> list[str]:
+        return [finding.code for finding in engine.check(paths, load(os.getcwd(), {}), cached=cached).findings]
+
+    for paths in (["b_main"], ["a_lib", "b_main"], ["a_lib"]) * 2:
+        assert codes(paths, cached=True) == codes(paths, cached=False)
+    assert "DLC101" in codes(["a_lib", "b_main"], cached=True)
+
+
+def test_a_comment_in_a_file_that_does_not_name_torch(project: Path) -> None:
+    (project / "settings.py").write_text("OPTIONS = dict(num_workers=0, persistent_workers=True)  # noqa: DLC203\n")
+    plain = "from torch.utils.data import DataLoader\nfrom settings import OPTIONS\nDataLoader([1], **OPTIONS)\n"
+    (project / "train.py").write_text(plain)
+    first, second = said(check(cached=True)), said(check(cached=True))
+    assert first == second == said(check(cached=False))
+    assert "DLC203" not in {finding.code for finding in first[0] if finding.place.path in ("train.py", "settings.py")}
+
+
+def test_a_faulty_configuration_that_concerns_no_file(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (project / "pyproject.toml").write_text("[tool.dlcheck]\nselect = 5\n")
+    (project / "sub").mkdir()
+    (project / "sub" / "dlcheck.toml").write_text("")
+    (project / "sub" / "a.py").write_text("x = 1\n")
+    monkeypatch.chdir(project / "sub")
+    for cached in (False, True):
+        assert not engine.check(["a.py"], load(os.getcwd(), {}), cached=cached).findings
+
+
 def test_it_is_bounded(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cache, "MOST_ENTRIES", 3)
     for number in range(5):

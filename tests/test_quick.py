@@ -234,6 +234,24 @@ def test_what_libcst_cannot_read_is_named_where_there_is_something_to_report(
     assert [(finding.code, finding.place.path) for finding in found] == [("DLC203", "other.py"), ("DLC001", "train.py")]
 
 
+def test_many_files_that_libcst_cannot_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "MAX_DIFFERING", 3)
+    runs: list[int] = []
+    judge = engine._Run._judge
+
+    def counted(*args: Any) -> list[Finding]:
+        runs.append(1)
+        return judge(*args)
+
+    monkeypatch.setattr(engine._Run, "_judge", counted)
+    for number in range(8):
+        (tmp_path / f"part_{number}.py").write_text(FAULTY + "(x): int = 1\n")
+    (tmp_path / "other.py").write_text(FAULTY)
+    codes = [finding.code for finding in findings(tmp_path, monkeypatch)]
+    assert codes == ["DLC203"] + 8 * ["DLC001"]
+    assert len(runs) == 5
+
+
 def test_asking_for_a_place_is_what_reads_by_libcst(monkeypatch: pytest.MonkeyPatch) -> None:
     sketched = sketch(source(FAULTY))
     monkeypatch.setattr(facts, "extract", lambda read: ModuleFacts((), ()))
