@@ -117,6 +117,7 @@ class _File:
     """A named file on its way through a run."""
 
     file: str
+    root: str  # of its project
     source: Source | None = None
     facts: ModuleFacts | None = None
     config: Config = field(default_factory=Config)
@@ -189,7 +190,7 @@ class _Run:
         workspace = self._workspace(root)
         known = cache.load(workspace) if cache is not None else None
         if known is not None and [member.file for member in known.members] == [one.file for one in group]:
-            return self._remembered(known)
+            return self._remembered(root, known)
         errors = len(self.errors)
         members = [self._read(one, root) for one in group]
         readable = [file for file in members if file.facts is not None]
@@ -218,21 +219,16 @@ class _Run:
         members = [(files.shown(one.file), one.file, one.explicit) for one in group]
         return Cache(root, (settings, configs[-1].targets(root), members, sorted(self.asked)))
 
-    def _remembered(self, known: Outcome) -> list[Finding]:
+    def _remembered(self, root: str, known: Outcome) -> list[Finding]:
         for member in known.members:
             config = self.config.for_folder(os.path.dirname(member.file))
-            file = self.files[member.path] = _File(member.file, config=config, checked=member.checked)
+            file = self.files[member.path] = _File(member.file, root, config=config, checked=member.checked)
             file.partly = member.partly
-        silenced = {member.path for member in known.members if member.comments}
-        for path in silenced | {finding.place.path for finding in known.findings}:
-            if path in self.files:
-                self.files[path].source = self._source(self.files[path].file)
-        for file_of_path in known.sources.values():
-            self._source(file_of_path)
+            if member.comments:
+                file.source = self._workspace(root).source(member.file)
+        for one in known.sources.values():
+            self._workspace(root).source(one)  # reports show its lines
         return list(known.findings)
-
-    def _source(self, file: str) -> Source | None:
-        return self._workspace(self._root(file) or os.path.dirname(file)).source(file)
 
     def _outcome(self, found: list[Finding], members: list[_File], workspace: Workspace) -> Outcome:
         from dlcheck.cache import Member, Outcome
@@ -294,7 +290,7 @@ class _Run:
 
     def _read(self, named: Named, root: str) -> _File:
         path = self.overlays[named.file][0] if named.file in self.overlays else files.shown(named.file)
-        file = self.files[path] = _File(named.file, config=self.config.for_folder(os.path.dirname(named.file)))
+        file = self.files[path] = _File(named.file, root, config=self.config.for_folder(os.path.dirname(named.file)))
         workspace = self._workspace(root)
         try:
             if named.problem:
@@ -457,7 +453,7 @@ class _Run:
         codes = self._selected(file.config) - file.config.ignored_in(file.file, self.pages)
         findings = [finding for finding in findings if finding.code in codes]
         if file.source is None and findings:  # it seemed to concern nobody, until another file led to it
-            file.source = self._source(file.file)
+            file.source = self._workspace(file.root).source(file.file)
         if file.source is not None:
             markers = suppress.markers(file.source, self.pages)
             findings = suppress.silence(findings, file.source, markers)

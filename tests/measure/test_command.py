@@ -183,6 +183,8 @@ def test_an_effect_is_timed_with_a_stand_in(console: Console, tmp_path: Path) ->
 
 def _heed_interrupts() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    if hasattr(signal, "SIGHUP"):  # which the tests' own run may have been told to ignore
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @TORCH
