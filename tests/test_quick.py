@@ -23,7 +23,7 @@ from dlcheck.source import Source
 
 ROOT = Path(__file__).resolve().parent.parent
 STDLIB = Path(sysconfig.get_path("stdlib"))
-SAMPLE = ("argparse", "ast", "dataclasses", "functools", "typing", "tarfile", "inspect", "_pydecimal", "subprocess")
+SAMPLE = ("ast", "functools", "typing", "tarfile")
 
 LOADER = "from torch.utils.data import DataLoader\n"
 FAULTY = LOADER + "def load(data):\n    return DataLoader(data, persistent_workers=True)\n"
@@ -185,7 +185,7 @@ def _compound(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
     )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(st.lists(st.recursive(LEAVES, _compound, max_leaves=12), min_size=1, max_size=4))
 def test_whatever_is_written(expressions: list[str]) -> None:
     body = "".join(f"    x{number}, y = {text}, 1\n    return {text}\n" for number, text in enumerate(expressions))
@@ -202,7 +202,7 @@ def findings(folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[Finding]:
     return report.findings
 
 
-@pytest.mark.parametrize("folder", ["examples/faulty", "examples/fixed", "benchmarks"])
+@pytest.mark.parametrize("folder", ["examples/faulty", "examples/fixed"])
 def test_findings_are_those_of_libcst_alone(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
     quickly = findings(ROOT / folder, monkeypatch)
     monkeypatch.setattr(facts, "sketch", extract)
