@@ -1,4 +1,4 @@
-"""What one file says by itself: libcst's tree, reduced to small, typed, plain data."""
+"""What one file says by itself: its tree, reduced to small, typed, plain data."""
 
 from __future__ import annotations
 
