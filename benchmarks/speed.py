@@ -54,12 +54,10 @@ class Command:
     name: str
     words: list[str]
     environment: dict[str, str]
-    before: Callable[[Path], None] = lambda tree: None
 
 
 def cost(command: Command, tree: Path, limit_s: float) -> Cost | None:
     """What a command takes; None where it takes longer than the limit."""
-    command.before(tree)
     start = time.perf_counter()
     devnull = subprocess.DEVNULL
     process = subprocess.Popen(command.words, cwd=tree, env=command.environment, stdout=devnull, stderr=devnull)
@@ -162,7 +160,8 @@ def in_turn(commands: Sequence[Command], tree: Path, rounds: int, limit_s: float
     large = size_of(tree)[1] > LARGE
     for number in range(rounds):
         for command in commands:
-            if command.name in SLOW and large and number or number and command.name not in found:
+            gave_up = number and command.name not in found
+            if gave_up or number and large and command.name in SLOW:
                 continue
             one = cost(command, tree, limit_s)
             if one is not None:

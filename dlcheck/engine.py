@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from dlcheck.pages import Page
     from dlcheck.warm import Warm
 
-MAX_DIFFERING = 20
+MAX_DIFFERING = 20  # files that libcst and CPython's parser do not read alike, each of which begins a run anew
 UNREADABLE = "DLC001"
 UNUSED = "DLC002"
 
@@ -392,7 +392,7 @@ class _Run:
             return self._judge(root, members, codes)
         except Differs as differing:
             paths = {differing.file}
-        if again == MAX_DIFFERING:  # each begins the run anew: where there are so many, no more of them are waited for
+        if again == MAX_DIFFERING:
             self.by_libcst_alone = True
             paths = {file.file for file in members}
         self._read_again(paths, members)

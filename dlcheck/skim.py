@@ -12,8 +12,8 @@ from functools import cached_property
 
 _IMPORT = re.compile(rb"(?:^|[;:])[ \t\f]*(?:from|import)\b[^\n(;\\]*(?:\([^)]*\)?|(?:\\\r?\n[^\n]*)*)", re.MULTILINE)
 _BREAK = re.compile(rb"[\s.,()*;:\\#]+")
-_OPTION = re.compile(rb"--(\w[\w-]*)")
-_WORD = re.compile(rb"[^\W\d](?:\w|[\x80-\xff])*|[\x80-\xff](?:\w|[\x80-\xff])*")
+_OPTION = re.compile(rb"--([\w\x80-\xff][\w\x80-\xff-]*)")
+_WORD = re.compile(rb"[A-Za-z_\x80-\xff][\w\x80-\xff]*")
 _BY_NAME = (b"import_module", b"__import__", b"importlib")
 _MEANING = (
     re.compile(rb"\b(?:def|class)[ \t\\]+([^\W\d][^\s(:\[]*)"),
@@ -53,7 +53,7 @@ class Skim:
 
     @cached_property
     def options(self) -> frozenset[bytes]:
-        return frozenset(_OPTION.findall(self.data))
+        return _words([_OPTION.findall(self.data)])
 
     @cached_property
     def words(self) -> frozenset[bytes]:

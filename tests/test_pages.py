@@ -16,6 +16,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -307,6 +308,28 @@ confirm or refute it."""
 HEAD = """\
 | code | name | severity | default | fix | measure | what it finds |
 | --- | --- | --- | --- | --- | --- | --- |"""
+
+
+@pytest.mark.parametrize("code", sorted(code for code, registered in RULES.items() if registered.at_fact))
+def test_what_a_rule_finds_at_its_fact_stands_there(code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    places: list[tuple[str, str]] = []
+    honest = RULES[code].check
+
+    def watched(fact: Any) -> Iterator[Finding]:
+        for found in honest(fact):
+            places.append((fact.module.source.path, found.place.path))
+            yield found
+
+    monkeypatch.setitem(RULES, code, RULES[code]._replace(check=watched))
+    for number, program in enumerate(programs(PAGES[code])):
+        folder = tmp_path / str(number)
+        for name, text in program.files.items():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_text(text, encoding="utf-8")
+        monkeypatch.chdir(folder)
+        check(["."], Config(isolated=True))
+    assert places
+    assert all(fact == found for fact, found in places)
 
 
 if __name__ == "__main__":

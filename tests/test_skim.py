@@ -79,3 +79,10 @@ def test_no_less_than_python_finds(file: Path) -> None:
             assert node.name.encode() in found.given
         elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
             assert node.attr.encode() in found.given, f"line {node.lineno}"
+
+
+def test_options_and_words_of_any_letters() -> None:
+    said = Skim("add('--batch-size', '--größe', '--x_y'); größe.näher(a1)\n".encode())
+    assert said.options == {b"batch-size", "größe".encode(), b"x_y"}
+    assert said.words >= {b"add", "größe".encode(), "näher".encode(), b"a1"}
+    assert b"1" not in said.words

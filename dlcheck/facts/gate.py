@@ -26,7 +26,7 @@ MAX_OPERANDS = (
 MAX_PATTERN_WEIGHT = 18  # libcst's time for a pattern doubles with each bracket, and more so with a brace
 
 
-def refuse_hazards(text: str) -> ast.AST | None:
+def refuse_hazards(text: str) -> ast.Module | None:
     """Raise Unreadable for text that is not Python or that libcst must not see.
 
     CPython's tree of the text, where the running Python knows its syntax.
@@ -52,11 +52,13 @@ def refuse_hazards(text: str) -> ast.AST | None:
     return None
 
 
-def parsed(text: str) -> ast.AST:
+def parsed(text: str) -> ast.Module:
     """CPython's tree of a text; raises what ``compile`` does."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return compile(text, "<source>", "exec", ast.PyCF_ONLY_AST)
+        tree = compile(text, "<source>", "exec", ast.PyCF_ONLY_AST)
+    assert isinstance(tree, ast.Module)
+    return tree
 
 
 def _operands(node: ast.AST) -> int:

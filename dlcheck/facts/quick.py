@@ -24,12 +24,12 @@ class Unknown(Exception):
     """A kind of node that this module does not know: of a newer Python."""
 
 
-def forms_of(tree: ast.AST) -> Block:
+def forms_of(tree: ast.Module) -> Block:
     """The forms of a module's tree; raises Unknown."""
     limit = sys.getrecursionlimit()
     sys.setrecursionlimit(max(limit, 4000))  # long chains of elif nest
     try:
-        return _Walker().block(getattr(tree, "body"))  # noqa: B009 -- only a module's tree has it
+        return _Walker().block(tree.body)
     finally:
         sys.setrecursionlimit(limit)
 
@@ -172,7 +172,7 @@ class _Walker:
         targets = node.targets
         if len(targets) == 1 and isinstance(targets[0], (ast.Tuple, ast.List)):
             targets = targets[0].elts
-        return forms.Delete(tuple([self._element(target) for target in targets]), at)
+        return forms.Delete(tuple([self._index(target) for target in targets]), at)
 
     def _assert(self, node: ast.Assert) -> Stmt:
         at = self.number()
@@ -252,11 +252,9 @@ class _Walker:
 
     def _sequence(self, node: Any) -> Expr:
         at = self.number()
-        items = tuple([self._element(element) for element in node.elts])
+        # An item may be a slice: of ``x[a:b, c]`` CPython makes a tuple.
+        items = tuple([self._index(element) for element in node.elts])
         return forms.Sequence(_SEQUENCES[node.__class__], items, at)
-
-    def _element(self, node: Any) -> Expr:
-        return self._index(node)  # of ``x[a:b, c]`` CPython makes a tuple
 
     def _dict(self, node: ast.Dict) -> Expr:
         at = self.number()

@@ -22,7 +22,7 @@ def _lists() -> _Lists:
 class Names:
     """Of one module, by name.  ``super_calls`` are by the class that they stand in, and the name."""
 
-    calls: dict[str, list[Site]] = field(default_factory=_lists)
+    calls: dict[str, list[Site]]
     plain_calls: dict[str, list[Site]] = field(default_factory=_lists)  # all that are not ``super().name()``
     super_calls: dict[tuple[Scope, str], list[Site]] = field(default_factory=_lists)
     references: dict[str, list[tuple[Site, forms.Arg]]] = field(default_factory=_lists)  # as arguments
@@ -36,7 +36,7 @@ class Names:
 
 def names_of(module: Module) -> Names:
     """What stands in a module, by name."""
-    found = Names()
+    found = Names(module.calls_by_name)
     for function in module.functions:
         found.functions[function.name].append(function)
     for cls in module.classes:
@@ -64,7 +64,6 @@ def _add_call(found: Names, module: Module, site: Site) -> None:
     assert isinstance(call, forms.Call)
     name = last_name(call.func)
     if name:
-        found.calls[name].append(site)
         around = site.scope.owner if is_super(call.func) else None
         if around is None:
             found.plain_calls[name].append(site)

@@ -133,7 +133,7 @@ class Project:
         self._methods: dict[tuple[Scope, str], Scope | None] = {}
         self.worker_codes: dict[tuple[Value, tuple[str, ...]], WorkerCode] = {}
         self.walked_objects: dict[tuple[Scope, tuple[str, ...]], set[Value]] = {}
-        self._meanings: dict[tuple[str, int, str], bool] = {}
+        self._meanings: dict[tuple[int, str], bool] = {}  # with the number of modules that they rest on
         self._answers: dict[Hashable, tuple[int, object]] = {}  # with the number of modules that they rest on
         self.evaluator = Evaluator(self, tick)
         for source, facts in named:
@@ -552,7 +552,7 @@ class Project:
 
     def gives_meaning(self, word: str) -> bool:
         """Whether anything of the project may be called so: a function, a class, an attribute."""
-        key = ("meaning", len(self.modules), word)
+        key = (len(self.modules), word)
         if key not in self._meanings:
             known = self.once(("outside",), self._words_outside)
             found = self.workspace.gives_meaning(word) or word.encode(errors="surrogatepass") in known
