@@ -55,17 +55,17 @@ def here() -> Calls:
         cores=None if on_linux else psutil.cpu_count(logical=False),
         affinity=frozenset(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None,
         memory=(memory.total, memory.available),
-        shared_memory=_statvfs("/dev/shm") if on_linux else None,
+        shared_memory=_shared_memory(),
         open_files=_soft_limit("RLIMIT_NOFILE"),
         locked_memory=_soft_limit("RLIMIT_MEMLOCK"),
         environ=dict(os.environ),
     )
 
 
-def _statvfs(folder: str) -> tuple[int, int] | None:
+def _shared_memory() -> tuple[int, int] | None:
     try:
-        found = os.statvfs(folder)
-    except OSError:
+        found = os.statvfs("/dev/shm")
+    except (OSError, AttributeError):  # Windows has no such call, macOS no such folder
         return None
     return found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize
 
@@ -235,8 +235,9 @@ class System:
                     yield 1, f"/sys/fs/cgroup/{base}", path or "/"
 
     def shared_memory(self) -> tuple[int, int] | None:
-        """Bytes of /dev/shm: all, and free; None where there is none."""
-        return self.calls.shared_memory
+        """Bytes of /dev/shm: all, and free now; None where there is none."""
+        here_and_now = self.told is None and self.root == "/"
+        return _shared_memory() if here_and_now else self.calls.shared_memory
 
     def pressure(self) -> int | None:
         """Microseconds so far in which somebody waited for a CPU; None where the kernel does not count them."""

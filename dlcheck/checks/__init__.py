@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -33,7 +34,7 @@ from dlcheck.model.transfers import Transfer
 if TYPE_CHECKING:
     from dlcheck.model import Project
 
-__all__ = ["FAMILIES", "RULES", "rule", "run"]
+__all__ = ["FAMILIES", "RULES", "deep_calls", "rule", "run"]
 
 FAMILIES = (
     transfer, copies, loading, workers, hazards, datasets, reading, memory, samples, sampling, splits, randomness,
@@ -49,6 +50,17 @@ facts(BatchLoop, lambda project: project.loops)
 _RECURSION = 5_000
 
 
+@contextmanager
+def deep_calls() -> Iterator[None]:
+    """Room for what asks the model."""
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(max(limit, _RECURSION))
+    try:
+        yield
+    finally:
+        sys.setrecursionlimit(limit)
+
+
 def run(
     project: Project,
     codes: Collection[str],
@@ -60,9 +72,7 @@ def run(
     ``failed`` is told of a rule of the user's own that raises; the others go on.
     ``describe`` says of what a rule was called with what those who measure its findings need to know.
     """
-    limit = sys.getrecursionlimit()
-    sys.setrecursionlimit(max(limit, _RECURSION))
-    try:
+    with deep_calls():
         found: list[Finding] = []
         known: dict[type, list[Any]] = {}
         for registered in RULES.values():
@@ -86,8 +96,6 @@ def run(
                     raise
                 failed(registered.code, error)
         return _distinct(found)
-    finally:
-        sys.setrecursionlimit(limit)
 
 
 def _concerned(project: Project, registered: Rule, known: list[Any]) -> list[Any]:

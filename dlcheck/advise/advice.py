@@ -1,0 +1,191 @@
+"""Advice about the loaders of a program: what the code tells, what was measured, and what the machine allows."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from dlcheck import files
+from dlcheck.advise.recommend import (
+    PREFETCH,
+    DatasetFacts,
+    MachineFacts,
+    Recommendation,
+    recommend,
+    shm_remedy,
+)
+from dlcheck.advise.survey import Surveyed
+from dlcheck.advise.units import count, size
+from dlcheck.findings import Finding
+
+if TYPE_CHECKING:
+    from dlcheck.measure.record import Record
+    from dlcheck.measure.store import Records
+
+SMALL_SHM = 64 << 20
+_MEASURED = {"cpu_s": float, "wait_s": float, "variation": float, "sample_bytes": int, "size": int}
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """What to set in a loader.
+
+    ``unfit`` are the settings as written that cannot work here, ``notes`` what else there is to know of them;
+    ``record`` names the measurement that some facts of the dataset come from; ``commands`` find out what is open.
+    """
+
+    loader: Surveyed
+    dataset: DatasetFacts
+    recommendation: Recommendation
+    unfit: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    record: str | None = None
+    commands: tuple[str, ...] = field(default=())
+
+
+def advice(loaders: Iterable[Surveyed], machine: MachineFacts, findings: Sequence[Finding], root: str) -> list[Advice]:
+    """Advice for each loader; those that differ only in who calls for them share one.
+
+    ``findings`` of a run that describes their subjects lead to the records of measurements below ``root``.
+    """
+    records = _records(findings, root)
+    return [_advice(loader, machine, records) for loader in _merged(loaders)]
+
+
+def _merged(loaders: Iterable[Surveyed]) -> list[Surveyed]:
+    """One for all callers for whom everything else is the same."""
+    found: dict[str, Surveyed] = {}
+    for loader in loaders:
+        key = repr(replace(loader, callers=(), trains=()))
+        known = found.get(key)
+        if known is None:
+            found[key] = loader
+        else:
+            callers = tuple(dict.fromkeys((*known.callers, *loader.callers)))
+            found[key] = replace(known, callers=callers, trains=tuple(dict.fromkeys((*known.trains, *loader.trains))))
+    return sorted(found.values(), key=lambda one: (one.at.path, one.at.cell or 0, one.at.line))
+
+
+def _advice(loader: Surveyed, machine: MachineFacts, records: Sequence[tuple[Finding, Record]]) -> Advice:
+    record = _record_of(loader, records)
+    dataset = _with_measured(loader.facts, record) if record is not None else loader.facts
+    found = recommend(dataset, machine)
+    return Advice(
+        loader,
+        dataset,
+        found,
+        unfit=tuple(unfit(loader, dataset, machine)),
+        notes=tuple(_notes(loader, dataset, machine)),
+        record=record.id if record is not None else None,
+        commands=tuple(_commands(loader, found)),
+    )
+
+
+# What was measured
+
+
+def _records(findings: Sequence[Finding], top: str) -> list[tuple[Finding, Record]]:
+    """The findings of which this machine has a record that tells what a sample costs."""
+    stores: dict[str, Records | None] = {}
+    found = []
+    for finding in findings:
+        root = files.root_of(os.path.dirname(os.path.abspath(finding.place.path))) or top
+        if root not in stores:
+            stores[root] = _load(root)
+        known = stores[root]
+        stored = known.for_finding(finding) if known is not None else None
+        if stored is not None and stored.here and not stored.outdated:
+            cost = stored.record.workload.get("cpu_s")
+            if cost is not None and cost.source == "measured":
+                found.append((finding, stored.record))
+    return found
+
+
+def _load(root: str) -> Records | None:
+    if not os.path.isdir(os.path.join(root, files.RECORDS)):
+        return None
+    from dlcheck.measure.store import load
+
+    return load(root)
+
+
+def _record_of(loader: Surveyed, records: Sequence[tuple[Finding, Record]]) -> Record | None:
+    """The latest record of a finding about a loader."""
+    fitting = [
+        record
+        for finding, record in records
+        if (about := finding.measure.get("loader", {})).get("file") == loader.file
+        and (about.get("line"), about.get("end_line")) == loader.lines
+    ]
+    return max(fitting, key=lambda record: record.date, default=None)
+
+
+def _with_measured(dataset: DatasetFacts, record: Record) -> DatasetFacts:
+    known: dict[str, Any] = {}
+    for name, kind in _MEASURED.items():
+        fact = record.workload.get(name)
+        if fact is not None and fact.source == "measured" and isinstance(fact.value, (int, float)):
+            known["samples" if name == "size" else name] = kind(fact.value)
+    return replace(dataset, **known)
+
+
+# As it is written
+
+
+def _number(loader: Surveyed, name: str) -> int | None:
+    """The largest number that an option is known to be."""
+    known = [one.value for one in loader.written[name] if type(one.value) is int]
+    return max((value for value in known if isinstance(value, int)), default=None)
+
+
+def unfit(loader: Surveyed, dataset: DatasetFacts, machine: MachineFacts) -> Iterator[str]:
+    """What is written and cannot fit into the memory that there is."""
+    workers = _number(loader, "num_workers") or 0
+    prefetch = _number(loader, "prefetch_factor") or PREFETCH
+    batch = dataset.batch_bytes
+    if not workers or batch is None:
+        return
+    ready = workers * prefetch * batch * machine.ranks
+    told = f"{workers} x {prefetch} batches of {size(batch)}" + (f" in each of {machine.ranks} ranks" * (machine.ranks > 1))
+    if machine.shm_total is not None and ready > machine.shm_total:
+        remedy = shm_remedy(ready, machine.container)
+        yield f"{told} are {size(ready)}, and /dev/shm has {size(machine.shm_total)}: workers die with a bus error; {remedy}"
+    elif machine.shm is not None and ready > machine.shm:
+        yield f"{told} are {size(ready)}, and {size(machine.shm)} of /dev/shm are free"
+    if machine.memory is not None and ready > machine.memory:
+        yield f"{told} are {size(ready)}, and {size(machine.memory)} of memory are free"
+
+
+def _notes(loader: Surveyed, dataset: DatasetFacts, machine: MachineFacts) -> Iterator[str]:
+    workers = _number(loader, "num_workers") or 0
+    prefetch = _number(loader, "prefetch_factor") or PREFETCH
+    if machine.cores is not None and dataset.decodes and workers > max(1, machine.cores) and machine.storage != "network":
+        yield f"{count(workers, 'worker')} as written on {count(machine.cores, 'usable core')}: they take turns"
+    small = machine.shm_total is not None and machine.shm_total <= SMALL_SHM
+    if small and dataset.batch_bytes is None and not dataset.looks_up:
+        number = max(1, workers)
+        most = (machine.shm_total or 0) / (number * prefetch)
+        yield (
+            f"/dev/shm has {size(machine.shm_total or 0)}: with {count(number, 'worker')} no batch may be larger than "
+            f"{size(most)}, or a worker dies with a bus error"
+        )
+    if loader.several_ranks and machine.ranks == 1 and machine.gpus != 1:
+        each = f"one for each of {machine.gpus} GPUs" if machine.gpus else "several on a machine"
+        yield f"it trains in several processes: for {each} give --ranks, since they share cores and memory"
+
+
+# What would tell more
+
+
+def _commands(loader: Surveyed, found: Recommendation) -> Iterator[str]:
+    if found.num_workers.basis not in ("estimate", "open") and not found.would_change:
+        return
+    script = loader.script
+    if loader.at.cell is not None or not script.endswith(".py"):
+        yield f"dlcheck tune {shlex.quote(loader.at.path)} --factory MODULE:FUNCTION"
+        return
+    path = shlex.quote(loader.at.path)
+    yield f"dlcheck tune {path} --run {shlex.quote('python ' + shlex.quote(script))}"
