@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from dlcheck import files
@@ -34,7 +34,8 @@ class Advice:
     """What to set in a loader.
 
     ``unfit`` are the settings as written that cannot work here, ``notes`` what else there is to know of them;
-    ``record`` names the measurement that some facts of the dataset come from; ``commands`` find out what is open.
+    ``record`` names the measurement that some facts of the dataset come from; ``commands`` find out what is open;
+    ``rules`` are the codes of what checking finds about it.
     """
 
     loader: Surveyed
@@ -43,7 +44,8 @@ class Advice:
     unfit: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     record: str | None = None
-    commands: tuple[str, ...] = field(default=())
+    commands: tuple[str, ...] = ()
+    rules: tuple[str, ...] = ()
 
 
 def advice(loaders: Iterable[Surveyed], machine: MachineFacts, findings: Sequence[Finding], root: str) -> list[Advice]:
@@ -52,7 +54,14 @@ def advice(loaders: Iterable[Surveyed], machine: MachineFacts, findings: Sequenc
     ``findings`` of a run that describes their subjects lead to the records of measurements below ``root``.
     """
     records = _records(findings, root)
-    return [_advice(loader, machine, records) for loader in _merged(loaders)]
+    given = [_advice(loader, machine, records) for loader in _merged(loaders)]
+    return [replace(one, rules=tuple(sorted({found.code for found in findings if is_about(found, one.loader)}))) for one in given]
+
+
+def is_about(finding: Finding, loader: Surveyed) -> bool:
+    """Whether a finding is about a loader: the same call, whoever called for it."""
+    about = finding.measure.get("loader") or {}
+    return about.get("file") == loader.file and (about.get("line"), about.get("end_line")) == loader.lines
 
 
 def _merged(loaders: Iterable[Surveyed]) -> list[Surveyed]:
@@ -114,12 +123,7 @@ def _load(root: str) -> Records | None:
 
 def _record_of(loader: Surveyed, records: Sequence[tuple[Finding, Record]]) -> Record | None:
     """The latest record of a finding about a loader."""
-    fitting = [
-        record
-        for finding, record in records
-        if (about := finding.measure.get("loader", {})).get("file") == loader.file
-        and (about.get("line"), about.get("end_line")) == loader.lines
-    ]
+    fitting = [record for finding, record in records if is_about(finding, loader)]
     return max(fitting, key=lambda record: record.date, default=None)
 
 
@@ -173,8 +177,8 @@ def _notes(loader: Surveyed, dataset: DatasetFacts, machine: MachineFacts) -> It
             f"{size(most)}, or a worker dies with a bus error"
         )
     if loader.several_ranks and machine.ranks == 1 and machine.gpus != 1:
-        each = f"one for each of {machine.gpus} GPUs" if machine.gpus else "several on a machine"
-        yield f"it trains in several processes: for {each} give --ranks, since they share cores and memory"
+        example = f"--ranks {machine.gpus} for one on each GPU" if machine.gpus else "--ranks N for N on a machine"
+        yield f"the program trains in several processes, which share cores and memory: {example}"
 
 
 # What would tell more

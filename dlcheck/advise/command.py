@@ -16,7 +16,10 @@ from dlcheck.config import Config, common_folder
 from dlcheck.report.common import error_line
 
 # The rules about options of loaders and about copies to the device, whose fixes `--diff` shows.
-RULES = ("DLC1", "DLC201", "DLC202", "DLC203", "DLC204", "DLC205", "DLC206", "DLC210")
+RULES = (
+    "DLC101", "DLC102", "DLC103", "DLC104", "DLC105", "DLC106", "DLC107", "DLC108", "DLC110", "DLC112",
+    "DLC201", "DLC202", "DLC203", "DLC204", "DLC205", "DLC206", "DLC210",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

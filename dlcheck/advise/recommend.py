@@ -319,15 +319,13 @@ class _Advisor:
         if begin is None or top is None:
             return Knob(None, "neither cores nor memory of this machine are known: measure it", "open"), None
         if network and data.decodes:
-            told = "reading from network storage waits, so that more workers than cores can pay: measure how many"
+            told = f"reading from network storage waits ({data.work}), so that more workers than cores can pay"
             return Knob(begin, told, "estimate", (1, max(top, begin))), None
-        bound = f"{least.name} allow{'s' if least.name in ('/dev/shm', 'memory') else ''} {top}" if least else ""
+        bound = f"{least.why}: {count(top, 'worker')} at most" if least is not None else ""
         if data.decodes:
-            work = f"samples are made by {data.work}" if data.work else "samples are read and decoded"
-            told = f"{work}, which costs CPU time: {bound} at most ({least.why if least else ''}); fewer may do"
+            told = f"samples cost CPU time{f' ({data.work})' if data.work else ''}; {bound}, and fewer may do"
             return Knob(begin, told, "estimate", (1, top)), least
-        told = f"what a sample costs is not known from the code; {bound} at most"
-        told += f" ({cores.why})" if cores is not None and least is cores else ""
+        told = f"what a sample costs is not known from the code; {bound}"
         return Knob(None, told, "open", (0, top)), least
 
     # The other options
@@ -344,7 +342,7 @@ class _Advisor:
         if factor < (PREFETCH_UNEVEN if uneven else PREFETCH):
             return Knob(factor, f"more would fill half of the {size(machine.shm or 0)} of /dev/shm")
         if data.variation is None:
-            return Knob(factor, "torch's default; more pays where the times of batches vary by 30 % or more", "estimate")
+            return Knob(factor, "torch's default; 4 pays where the times of batches vary by 30 % or more", "estimate")
         told = f"the time of a batch varies by {data.variation:.0%}"
         return Knob(factor, f"{told}: {'a longer queue evens it out' if uneven else 'two are enough'}", "measured")
 
@@ -356,9 +354,9 @@ class _Advisor:
             where = "on the CPU" if data.device == "cpu" else "by a Mac's GPU, for which nothing is pinned"
             return Knob(False, f"the batches are used {where}")
         if gpus == 0 and data.device == "cuda":
-            return Knob(True, "for a machine with CUDA; here, without a GPU, torch ignores it with a warning", "estimate")
+            return Knob(True, "for CUDA; without a GPU, as here, torch only warns", "estimate")
         if gpus == 0:
-            return Knob(False, "there is no GPU here: torch ignores it with a warning")
+            return Knob(False, "there is no GPU here: torch only warns")
         if data.device == "cuda" or gpus and data.moved_by:
             return Knob(True, self._pinned(), "estimate")
         if gpus:
@@ -382,26 +380,28 @@ class _Advisor:
         cost = "0.04 to 0.2 s with fork" if self.method == "fork" else f"3 to 10 s with {self.method}"
         if data.repeats or data.passes:
             often = f" {data.passes} times" if data.passes else " again and again"
-            return Knob(True, f"the program goes through it{often}, and would start the workers each time: {cost}")
-        return Knob(True, f"if the program goes through it more than once: {cost}", "estimate")
+            return Knob(True, f"the program goes through it{often}: {cost} to start workers each time")
+        if data.repeats is False:
+            return Knob(False, "the code shows one pass through it", "estimate")
+        return Knob(True, f"if the program goes through it more than once: {cost} to start workers", "estimate")
 
     def non_blocking(self, pin: Knob) -> Knob:
         if self.dataset.moved_by:
             return Knob(None, f"{self.dataset.moved_by} copies the batches")
         if pin.value is True:
-            return Knob(True, "on copies of pinned batches to the GPU, so that the host does not wait for them", pin.basis)
+            return Knob(True, "the host need not wait for copies of pinned batches", pin.basis)
         if pin.value is None:
             return Knob(None, "as pin_memory: without it the copy blocks anyway", "open")
         return Knob(False, "without pinned batches it changes nothing")
 
     def start(self, workers: int) -> Knob:
         data, method = self.dataset, self.method
-        origin = "chosen by the program" if data.start_method else "the default here"
+        origin = "the program chooses it" if data.start_method else "Python's default here"
         if not workers:
             return Knob(None, "there are no workers to start")
         if method == "fork":
             told = f"{origin}: workers share what the dataset holds"
-            return Knob(method, told + (", which Python objects undo by and by" if data.held == "objects" else ""))
+            return Knob(method, told + (", but of Python objects each makes a copy by and by" * (data.held == "objects")))
         if self.copied or data.held in ("array", "objects") and data.held_bytes is None:
             much = size(self.copied) if self.copied else "what the dataset keeps"
             told = f"{origin}: each worker gets a copy of {much}; a torch tensor or a memory map would be shared"
@@ -453,24 +453,17 @@ class _Advisor:
                 )
 
     def would_change(self, workers: Knob, binding: Cap | None) -> Iterator[str]:
+        """What is not known, and would give another answer."""
         data = self.dataset
-        if data.on_gpu or workers.basis == "known" and not binding:
+        if data.on_gpu or workers.basis == "known" and binding is None:
             return
-        unknown = [
-            word
-            for word, value in (
-                ("the time of a sample", data.cpu_s),
-                ("the time of a step", data.step_s),
-                ("the size of a batch", data.batch_bytes),
-            )
-            if value is None
-        ]
-        if unknown:
-            yield f"not known: {', '.join(unknown)}"
-        if data.held and data.held_bytes is None and (data.held == "objects" or self.method != "fork"):
-            yield "not counted: what the dataset keeps, of unknown size, which each worker comes to have as well"
-        if binding is not None and workers.value != 0:
-            yield f"more {'cores' if binding.name == 'cores' else binding.name} would allow more workers"
+        open_ = {"the time of a sample": data.cpu_s, "the time of a step": data.step_s, "the size of a batch": data.batch_bytes}
+        yield from (what for what, value in open_.items() if value is None)
+        copied = data.held == "objects" or data.held == "array" and self.method != "fork"
+        if copied and data.held_bytes is None:
+            yield "the size of what the dataset keeps, of which each worker comes to have a copy"
+        if binding is not None and workers.value != 0 and workers.basis == "measured":
+            yield f"more {binding.name}"
 
 
 def shm_remedy(needed: int, container: str) -> str:

@@ -93,84 +93,120 @@ def _wrapped(text: str, indent: int) -> list[str]:
 
 def as_text(given: Sequence[Advice], machine: str) -> str:
     lines = _wrapped(f"{machine} (`dlcheck env` says more)", 0)
-    for one in given:
-        lines += ["", *_of_loader(one)]
+    for heads, body in _grouped(given):
+        lines += ["", *heads, *body]
     return "\n".join(lines) + "\n"
 
 
-def _of_loader(one: Advice) -> Iterator[str]:
-    loader, found = one.loader, one.recommendation
-    callers = [str(spot) for spot in loader.callers[-1:]] if len(loader.callers) == 1 else [str(spot) for spot in loader.callers]
-    shown = ", ".join(callers[:3]) + (", ..." if len(callers) > 3 else "")
+def _grouped(given: Sequence[Advice]) -> Iterator[tuple[list[str], list[str]]]:
+    """The loaders of which the same is said, and what that is."""
+    found: dict[tuple[str, ...], list[str]] = {}
+    for one in given:
+        found.setdefault(tuple(_body(one)), []).extend(_head(one))
+    yield from ((heads, list(body)) for body, heads in found.items())
+
+
+def _head(one: Advice) -> list[str]:
+    loader = one.loader
+    callers = ", ".join(map(str, loader.callers[:3])) + (", ..." if len(loader.callers) > 3 else "")
     of = f" of {loader.dataset}" if loader.dataset else ""
     batches = f", batches of {one.dataset.batch_size}" if one.dataset.batch_size else ""
-    yield from _wrapped(f"{loader.at}: {loader.name}{of}{batches}{f' (called from {shown})' if shown else ''}", 0)
-    moot = found.num_workers.value == 0 and found.num_workers.basis != "open"
-    for name, option in KNOBS.items():
-        knob: Knob = getattr(found, name)
-        if not (moot and name in ("prefetch_factor", "persistent_workers", "start_method")) or _is_given(one, option):
-            yield from _row(one, name, option, knob)
+    called = f" (called from {callers})" if callers else ""
+    return _wrapped(f"{loader.at}: {loader.name}{of}{batches}{called}", 0)
+
+
+def _body(one: Advice) -> Iterator[str]:
+    found = one.recommendation
+    none = found.num_workers.value == 0
+    yield from _table(
+        [
+            _row(one, name, option, getattr(found, name))
+            for name, option in KNOBS.items()
+            if not (none and name in _OF_WORKERS) or _is_given(one, option)
+        ]
+    )
     yield from _footer(one)
+
+
+_OF_WORKERS = frozenset({"prefetch_factor", "persistent_workers", "start_method"})
 
 
 def _is_given(one: Advice, option: str) -> bool:
     return any(written.at is not None and written.value for written in one.loader.written.get(option, ()))
 
 
-def _row(one: Advice, name: str, option: str, knob: Knob) -> list[str]:
-    now = _now(one, name, option)
-    advised = _advised(name, knob)
-    same = advised == now
-    head = f"  {name:<19} {now:<13} {'as it is' if same else '-> ' + advised:<17} "
-    origin = _origin(one.loader.written.get(option, ()))
-    why = knob.why + (f" [now: {origin}]" if origin else "")
-    body = textwrap.wrap(why, WIDTH - 54, break_on_hyphens=False, break_long_words=False) or [""]
-    first = head if len(head) <= 54 else head + "\n" + " " * 54
-    return [line.rstrip() for line in [f"{first:<54}{body[0]}", *(" " * 54 + more for more in body[1:])]]
+def _row(one: Advice, name: str, option: str, knob: Knob) -> tuple[str, str, str, str]:
+    """An option, what is written, what is advised, and why."""
+    now, advised, origin = _now(one, name, option), _advised(name, knob), _origin(one, option)
+    same = str(knob.value) == now or now == "default" and name in _OF_WORKERS and not one.recommendation.num_workers.value == 0
+    told = advised if not same else f"as it is, {advised}" if knob.span else "as it is"
+    return name, now, told, knob.why + (f" [now: {origin}]" if origin else "")
+
+
+def _table(rows: Sequence[tuple[str, str, str, str]]) -> Iterator[str]:
+    names, now, advised = (min(22, max(len(row[column]) for row in rows)) for column in range(3))
+    start = 2 + names + 2 + now + 4 + advised + 2
+    for row in rows:
+        head = f"  {row[0]:<{names}}  {row[1]:<{now}} -> {row[2]:<{advised}}  "
+        first, *others = textwrap.wrap(row[3], max(40, WIDTH - start), break_on_hyphens=False, break_long_words=False)
+        if len(head) > start:  # what is written there is long
+            yield head.rstrip()
+            head = " " * start
+        yield f"{head}{first}"
+        yield from (" " * start + line for line in others)
 
 
 def _now(one: Advice, name: str, option: str) -> str:
     if name == "non_blocking":
         told = dict.fromkeys("?" if copy.non_blocking is None else str(copy.non_blocking) for copy in one.loader.copies)
-        return " or ".join(told) or "-"
-    told = dict.fromkeys(written.text for written in one.loader.written.get(option, ()))
-    text = " or ".join(told)
+        return " or ".join(told) or "no copy"
+    text = " or ".join(dict.fromkeys(written.text for written in one.loader.written.get(option, ())))
     return "default" if name in ("start_method", "prefetch_factor") and text == "None" else text.replace("'", "")
 
 
 def _advised(name: str, knob: Knob) -> str:
     if knob.basis == "open":
-        return f"{knob.span[0]} to {knob.span[1]}: measure" if knob.span else "depends"
+        return f"measure: {knob.span[0]} to {knob.span[1]}" if knob.span else "depends"
     if knob.value is None:
-        return "default" if name in ("prefetch_factor", "start_method") else "not yours"
+        return "default" if name in _OF_WORKERS else "not yours"
     if knob.span and knob.span[0] != knob.span[1]:
-        return f"{knob.value} ({knob.span[0]} to {knob.span[1]})"
+        return f"up to {knob.value}" if knob.value == knob.span[1] else f"{knob.value} or more"
     return str(knob.value)
 
 
-def _origin(written: Sequence[Written]) -> str:
-    told = dict.fromkeys(
-        one.origin or str(one.at) for one in written if one.at is not None and (one.origin or one.value is not None)
-    )
-    return "; ".join(list(told)[:2])
+def _origin(one: Advice, option: str) -> str:
+    """Where a value comes from, if not from the constructor's own call."""
+    loader, told = one.loader, []
+    for written in loader.written.get(option, ()):
+        at = written.at
+        first, last = loader.lines
+        inside = at is not None and at.path == loader.at.path and at.cell == loader.at.cell and first <= at.line <= last
+        if written.origin:
+            told.append(written.origin)
+        elif at is not None and not inside:
+            told.append(str(at))
+    return "; ".join(list(dict.fromkeys(told))[:2])
 
 
 def _footer(one: Advice) -> Iterator[str]:
     found, lines = one.recommendation, []
+    most = "up to " if found.num_workers.span else ""
     if found.memory is not None:
         in_shm = f", {size(found.shm)} of it in /dev/shm" if found.shm else ""
-        lines.append(f"takes {size(found.memory)} of memory{in_shm}")
+        lines.append(f"takes {most}{size(found.memory)} of memory{in_shm}")
     elif found.least_memory:
-        lines.append(f"takes {size(found.least_memory)} of memory, and its batches, whose size the code does not tell")
+        lines.append(f"takes {most}{size(found.least_memory)} of memory, without its batches")
     lines += [f"cannot work as written: {told}" for told in one.unfit]
     lines += [f"does not fit: {told}" for told in found.refused]
     lines += [*found.warnings, *one.notes]
     if one.record:
-        lines.append(f"with what was measured here (record {one.record})")
+        lines.append(f"rests on what was measured here (record {one.record})")
+    if one.rules:
+        lines.append(f"`dlcheck` finds {', '.join(one.rules)} in it")
     if found.would_change:
-        lines.append(f"would change it: {'; '.join(found.would_change)}")
+        lines.append(f"what would change the answer: {', '.join(found.would_change)}")
     if one.commands:
-        lines.append("find out: " + " or ".join(one.commands))
+        lines.append("to measure: " + " or ".join(one.commands))
     for line in lines:
         yield from _wrapped(f"  {line}", 0)
 
@@ -202,6 +238,7 @@ def _loader_as_json(one: Advice) -> dict[str, Any]:
         "warnings": [*found.warnings, *one.notes],
         "would_change": list(found.would_change),
         "commands": list(one.commands),
+        "rules": list(one.rules),
         "record": one.record,
     }
 

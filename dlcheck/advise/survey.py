@@ -202,7 +202,7 @@ def _looks_up(loader: Loader) -> bool:
 
 def _work(loader: Loader) -> str:
     for cost in loader.sample_costs():
-        return f"`{cost.what}`{f' ({_spot(*cost.spot)})' if cost.spot else ''}"
+        return f"`{cost.what}`{f', {_spot(*cost.spot)}' if cost.spot else ''}"
     return ""
 
 
@@ -250,17 +250,22 @@ def _changes(loader: Loader) -> str:
 def _start_method(loader: Loader) -> str:
     """What the program chooses; "" where it leaves it to Python."""
     chosen = {chosen_method(loader.project, option.value) for option in loader.option("multiprocessing_context")}
-    own = {method for method in chosen if isinstance(method, str) and method}
-    if len(own) == 1 and len(chosen) == 1:
-        return own.pop()
-    return start_method(loader.project) or "" if chosen <= {None} else ""
+    if chosen - {None}:
+        own = chosen.pop()
+        return own if isinstance(own, str) and not chosen else ""
+    return start_method(loader.project, _program(loader)) or ""
+
+
+def _program(loader: Loader) -> set[Module]:
+    """The files that run with a loader, as far as they can be seen from it; others of a project are other programs."""
+    around = [loader.module, *(point.module for point in _chain(loader)), *(loop.module for loop in loader.loops)]
+    return {module for near in around for module in (near, *loader.project.neighbours(near))}
 
 
 def _several_ranks(loader: Loader) -> bool:
     """Whether several processes of the program train side by side."""
     words = ("DistributedDataParallel", "init_process_group", "FullyShardedDataParallel", "fully_shard")
-    modules = [loader.module, *(point.module for point in _chain(loader)), *(loop.module for loop in loader.loops)]
-    return any(word in module.calls_by_name for module in modules for word in words)
+    return any(word in module.calls_by_name for module in _program(loader) for word in words)
 
 
 def _dataset(loader: Loader) -> str:
