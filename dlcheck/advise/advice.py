@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from dlcheck import files
 from dlcheck.advise.recommend import (
+    FULL,
     PREFETCH,
     DatasetFacts,
     MachineFacts,
@@ -55,7 +56,10 @@ def advice(loaders: Iterable[Surveyed], machine: MachineFacts, findings: Sequenc
     """
     records = _records(findings, root)
     given = [_advice(loader, machine, records) for loader in _merged(loaders)]
-    return [replace(one, rules=tuple(sorted({found.code for found in findings if is_about(found, one.loader)}))) for one in given]
+    return [
+        replace(one, rules=tuple(sorted({found.code for found in findings if is_about(found, one.loader)})))
+        for one in given
+    ]
 
 
 def is_about(finding: Finding, loader: Surveyed) -> bool:
@@ -153,10 +157,11 @@ def unfit(loader: Surveyed, dataset: DatasetFacts, machine: MachineFacts) -> Ite
     if not workers or batch is None:
         return
     ready = workers * prefetch * batch * machine.ranks
-    told = f"{workers} x {prefetch} batches of {size(batch)}" + (f" in each of {machine.ranks} ranks" * (machine.ranks > 1))
+    each = f" in each of {machine.ranks} ranks" if machine.ranks > 1 else ""
+    told = f"{workers} x {prefetch} batches of {size(batch)}{each}"
     if machine.shm_total is not None and ready > machine.shm_total:
         remedy = shm_remedy(ready, machine.container)
-        yield f"{told} are {size(ready)}, and /dev/shm has {size(machine.shm_total)}: workers die with a bus error; {remedy}"
+        yield f"{told} are {size(ready)}, and /dev/shm has {size(machine.shm_total)}: {FULL}; {remedy}"
     elif machine.shm is not None and ready > machine.shm:
         yield f"{told} are {size(ready)}, and {size(machine.shm)} of /dev/shm are free"
     if machine.memory is not None and ready > machine.memory:
@@ -166,7 +171,12 @@ def unfit(loader: Surveyed, dataset: DatasetFacts, machine: MachineFacts) -> Ite
 def _notes(loader: Surveyed, dataset: DatasetFacts, machine: MachineFacts) -> Iterator[str]:
     workers = _number(loader, "num_workers") or 0
     prefetch = _number(loader, "prefetch_factor") or PREFETCH
-    if machine.cores is not None and dataset.decodes and workers > max(1, machine.cores) and machine.storage != "network":
+    if (
+        machine.cores is not None
+        and dataset.decodes
+        and workers > max(1, machine.cores)
+        and machine.storage != "network"
+    ):
         yield f"{count(workers, 'worker')} as written on {count(machine.cores, 'usable core')}: they take turns"
     small = machine.shm_total is not None and machine.shm_total <= SMALL_SHM
     if small and dataset.batch_bytes is None and not dataset.looks_up:
@@ -174,7 +184,7 @@ def _notes(loader: Surveyed, dataset: DatasetFacts, machine: MachineFacts) -> It
         most = (machine.shm_total or 0) / (number * prefetch)
         yield (
             f"/dev/shm has {size(machine.shm_total or 0)}: with {count(number, 'worker')} no batch may be larger than "
-            f"{size(most)}, or a worker dies with a bus error"
+            f"{size(most)}: {FULL}"
         )
     if loader.several_ranks and machine.ranks == 1 and machine.gpus != 1:
         example = f"--ranks {machine.gpus} for one on each GPU" if machine.gpus else "--ranks N for N on a machine"

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from dlcheck import engine
 from dlcheck.advise.advice import Advice, advice
 from dlcheck.advise.env import Facts
+from dlcheck.advise.known import MachineFacts
 from dlcheck.advise.machine import Assumed, in_short, machine_of
-from dlcheck.advise.recommend import MachineFacts
 from dlcheck.advise.survey import survey
 from dlcheck.config import Config, common_folder
 from dlcheck.report.common import error_line

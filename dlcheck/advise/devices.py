@@ -53,7 +53,9 @@ def _without_addresses(system: System) -> list[Gpu]:
     """GPUs that the driver knows by files, where a container does not show the bus."""
     folder = system.path("/proc/driver/nvidia/gpus")
     names = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
-    return [Gpu(_model(system, name) or "NVIDIA GPU", address=name, source="/proc/driver/nvidia/gpus") for name in names]
+    return [
+        Gpu(_model(system, name) or "NVIDIA GPU", address=name, source="/proc/driver/nvidia/gpus") for name in names
+    ]
 
 
 def _by_driver() -> list[Gpu]:

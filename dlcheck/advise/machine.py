@@ -9,7 +9,7 @@ from typing import Any
 
 from dlcheck import files
 from dlcheck.advise.env import SCHEMA, Fact, Facts
-from dlcheck.advise.recommend import MachineFacts
+from dlcheck.advise.known import MachineFacts
 from dlcheck.advise.units import count, size
 
 FORKSERVER_SINCE = (3, 14)
@@ -69,7 +69,9 @@ def in_short(found: Facts, machine: MachineFacts) -> str:
         parts.append(f"{size(machine.shm)} of /dev/shm")
     gpus = values.get("gpus")
     names = [str(gpu["name"]) for gpu in gpus or ()]
-    shown = ", ".join(f"{names.count(name)} x {name}" if names.count(name) > 1 else name for name in dict.fromkeys(names))
+    shown = ", ".join(
+        f"{names.count(name)} x {name}" if names.count(name) > 1 else name for name in dict.fromkeys(names)
+    )
     parts.append(shown or ("no GPU" if gpus is not None else "GPUs unknown"))
     storage = values.get("storage")
     if storage:
@@ -110,7 +112,9 @@ _KINDS: Mapping[str, tuple[type, ...]] = {
 
 def _fact(file: str, name: str, told: Any) -> Fact:
     value = told.get("value") if isinstance(told, dict) else None
-    wrong = value is not None and (not isinstance(value, _KINDS[name]) or isinstance(value, bool) and name != "container")
+    wrong = value is not None and (
+        not isinstance(value, _KINDS[name]) or isinstance(value, bool) and name != "container"
+    )
     if not isinstance(told, dict) or wrong or not _is_complete(name, value):
         raise MachineError(f"{files.shown(file)}: `facts.{name}` is not what `dlcheck env` prints there")
     return Fact(value, str(told.get("source", "")), str(told.get("follows", "")))

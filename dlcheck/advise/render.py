@@ -10,9 +10,10 @@ from typing import Any
 from dlcheck import __version__
 from dlcheck.advise.advice import Advice
 from dlcheck.advise.env import SCHEMA as ENV_SCHEMA
-from dlcheck.advise.env import Facts, warnings
-from dlcheck.advise.recommend import Knob, MachineFacts
-from dlcheck.advise.survey import Spot, Written
+from dlcheck.advise.env import Facts
+from dlcheck.advise.known import Knob, MachineFacts
+from dlcheck.advise.limits import warnings
+from dlcheck.advise.survey import Spot
 from dlcheck.advise.units import size
 
 SCHEMA = "dlcheck.advice/1"
@@ -56,7 +57,9 @@ def env_as_json(found: Facts) -> dict[str, Any]:
 
 def _value(name: str, value: Any) -> str:
     if value is None:
-        return "none" if name in ("cpu_quota", "memory_limit") else "unknown" if name not in _MAY_BE_UNSET else "not set"
+        return (
+            "none" if name in ("cpu_quota", "memory_limit") else "unknown" if name not in _MAY_BE_UNSET else "not set"
+        )
     if name in BYTES and isinstance(value, int):
         return size(value)
     if name == "storage":
@@ -138,7 +141,12 @@ def _is_given(one: Advice, option: str) -> bool:
 def _row(one: Advice, name: str, option: str, knob: Knob) -> tuple[str, str, str, str]:
     """An option, what is written, what is advised, and why."""
     now, advised, origin = _now(one, name, option), _advised(name, knob), _origin(one, option)
-    same = str(knob.value) == now or now == "default" and name in _OF_WORKERS and not one.recommendation.num_workers.value == 0
+    same = (
+        str(knob.value) == now
+        or now == "default"
+        and name in _OF_WORKERS
+        and not one.recommendation.num_workers.value == 0
+    )
     told = advised if not same else f"as it is, {advised}" if knob.span else "as it is"
     return name, now, told, knob.why + (f" [now: {origin}]" if origin else "")
 

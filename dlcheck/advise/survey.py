@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from dlcheck.advise.recommend import DatasetFacts
+from dlcheck.advise.known import DatasetFacts
 from dlcheck.model.data.collecting import collected
 from dlcheck.model.data.in_memory import is_plain_tensor_dataset, lies_in_memory
 from dlcheck.model.program import chosen_method, start_method
@@ -243,8 +243,8 @@ def _changes(loader: Loader) -> str:
     change = next((one for one in loader.dataset_changes() if one.attributes), None)
     if change is None:
         return ""
-    where = _spot(change.module, change.at)
-    return f"the program changes `{change.name}.{change.attributes[0]}` between epochs ({where}), which workers that live on do not see"
+    what, where = f"{change.name}.{change.attributes[0]}", _spot(change.module, change.at)
+    return f"the program changes `{what}` between epochs ({where}), which workers that live on do not see"
 
 
 def _start_method(loader: Loader) -> str:
