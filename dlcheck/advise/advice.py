@@ -9,15 +9,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from dlcheck import files
-from dlcheck.advise.recommend import (
-    FULL,
-    PREFETCH,
-    DatasetFacts,
-    MachineFacts,
-    Recommendation,
-    recommend,
-    shm_remedy,
-)
+from dlcheck.advise.costs import FULL, PREFETCH, shm_remedy
+from dlcheck.advise.known import DatasetFacts, MachineFacts, Recommendation
+from dlcheck.advise.recommend import recommend
 from dlcheck.advise.survey import Surveyed
 from dlcheck.advise.units import count, size
 from dlcheck.findings import Finding

@@ -80,9 +80,10 @@ def _ranks(system: System, usable: float | None, allowed: set[int] | None) -> di
     """Who shares the cores, and what each has of them."""
     ranks, own = system.ranks(), _is_own_share(system, allowed)
     share = usable if usable is None or own or ranks is None else usable / ranks.value
-    told = "processes on this machine that each start workers of their own" if ranks else "one process is assumed"
+    told = "processes on this machine that each start workers of their own"
+    unset = Fact(None, "LOCAL_WORLD_SIZE, and variables of Slurm and MPI", "one process is assumed")
     return {
-        "ranks": _limit(ranks, "LOCAL_WORLD_SIZE, and variables of Slurm and MPI", told),
+        "ranks": _limit(ranks, ranks.source, told) if ranks else unset,
         "cores_per_rank": Fact(
             share,
             "affinity, which Slurm has narrowed to this task" if own else "usable_cores / ranks",
@@ -102,7 +103,7 @@ def _is_own_share(system: System, allowed: set[int] | None) -> bool:
 def _limit(limit: Limit | None, source: str, follows: str) -> Fact:
     """A limit as a fact; ``source`` is where it would stand."""
     if limit is None:
-        return Fact(None, source, follows)
+        return Fact(None, source)
     value = int(limit.value) if float(limit.value).is_integer() else limit.value
     return Fact(value, limit.source, follows)
 

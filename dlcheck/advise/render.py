@@ -38,7 +38,12 @@ def env_as_text(found: Facts) -> str:
     lines: list[str] = []
     for name, fact in found.items():
         told = _value(name, fact.value)
-        lines.append(f"{name.replace('_', ' '):<17} {told}  [{fact.source}]")
+        head = f"{name.replace('_', ' '):<17} {told}"
+        lines += (
+            [head, *_wrapped(f"[{fact.source}]", 18)]
+            if len(head) + len(fact.source) > WIDTH
+            else [f"{head}  [{fact.source}]"]
+        )
         if fact.follows:
             lines += _wrapped(fact.follows, 18)
     for warning in warnings(found):
@@ -142,10 +147,7 @@ def _row(one: Advice, name: str, option: str, knob: Knob) -> tuple[str, str, str
     """An option, what is written, what is advised, and why."""
     now, advised, origin = _now(one, name, option), _advised(name, knob), _origin(one, option)
     same = (
-        str(knob.value) == now
-        or now == "default"
-        and name in _OF_WORKERS
-        and not one.recommendation.num_workers.value == 0
+        str(knob.value) == now or now == "default" and name in _OF_WORKERS and one.recommendation.num_workers.value != 0
     )
     told = advised if not same else f"as it is, {advised}" if knob.span else "as it is"
     return name, now, told, knob.why + (f" [now: {origin}]" if origin else "")
