@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import date, time
 from fnmatch import fnmatch
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -463,14 +463,27 @@ def _finish(report: Report, config: Config, options: Mapping[str, Any]) -> int:
 # fixes
 
 
-def _fix(paths: Sequence[str], config: Config, stdin: tuple[str, bytes] | None, options: Mapping[str, Any]) -> int:
-    """Apply fixes, or show what they would change; the exit status."""
+def _fix(
+    paths: Sequence[str],
+    config: Config,
+    stdin: tuple[str, bytes] | None,
+    options: Mapping[str, Any],
+    codes: Collection[str] | None = None,
+) -> int:
+    """Apply fixes, or show what they would change, of the rules in ``codes`` only, if given; the exit status."""
     from dlcheck.engine import stdin_file
     from dlcheck.fixing import fix
     from dlcheck.warm import Warm
 
     warm = Warm()  # a round changes a few files of many
-    fixed = fix(lambda after: _run(paths, config, stdin, options, after, warm), unsafe=options["unsafe_fixes"])
+
+    def check_again(after: Mapping[str, bytes]) -> Report:
+        report = _run(paths, config, stdin, options, after, warm)
+        if codes is not None:
+            report.findings = [finding for finding in report.findings if finding.code in codes]
+        return report
+
+    fixed = fix(check_again, unsafe=options["unsafe_fixes"])
     report = fixed.report
     report.errors += fixed.errors
     if options["diff"]:
@@ -904,9 +917,9 @@ def advise(paths: tuple[str, ...], form: str, diff: bool, **options: Any) -> int
     from dlcheck.advise import command, machine, render
 
     paths = paths or (".",)
-    config = _load(paths, {**options, **({"select": command.RULES} if diff else {})})
+    config = _load(paths, options)
     if diff:
-        return _diff_of_advice(paths, config, form)
+        return _diff_of_advice(paths, config, form, command.RULES)
     try:
         told = machine.read(options["machine"]) if options["machine"] else None
     except machine.MachineError as error:
@@ -925,11 +938,11 @@ def advise(paths: tuple[str, ...], form: str, diff: bool, **options: Any) -> int
     return 2 if found.failed else 0
 
 
-def _diff_of_advice(paths: Sequence[str], config: Config, form: str) -> int:
+def _diff_of_advice(paths: Sequence[str], config: Config, form: str, rules: Collection[str]) -> int:
     if form != "text":
         raise click.UsageError(f"--diff prints a diff, and no {form}: leave out --output-format {form}")
     off = dict.fromkeys(("update_baseline", "prune_baseline", "error_stale_baseline", "measure", "no_cache"), False)
-    return _fix(paths, config, None, {**off, "diff": True, "unsafe_fixes": True})
+    return _fix(paths, config, None, {**off, "diff": True, "unsafe_fixes": True}, rules)
 
 
 # baseline, config, clean

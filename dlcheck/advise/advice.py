@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
@@ -21,7 +22,15 @@ if TYPE_CHECKING:
     from dlcheck.measure.store import Records
 
 SMALL_SHM = 64 << 20
-_MEASURED = {"cpu_s": float, "wait_s": float, "variation": float, "sample_bytes": int, "size": int}
+# Of the workload of a record what is a fact of the dataset, by its name there.
+_MEASURED: dict[str, tuple[str, type]] = {
+    "batch_size": ("batch_size", int),
+    "sample_bytes": ("sample_bytes", int),
+    "size": ("samples", int),
+    "cpu_s": ("cpu_s", float),
+    "wait_s": ("wait_s", float),
+    "variation": ("variation", float),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,11 +136,14 @@ def _record_of(loader: Surveyed, records: Sequence[tuple[Finding, Record]]) -> R
 
 def _with_measured(dataset: DatasetFacts, record: Record) -> DatasetFacts:
     known: dict[str, Any] = {}
-    for name, kind in _MEASURED.items():
+    for name, (ours, kind) in _MEASURED.items():
         fact = record.workload.get(name)
-        if fact is not None and fact.source == "measured" and isinstance(fact.value, (int, float)):
-            known["samples" if name == "size" else name] = kind(fact.value)
-    return replace(dataset, **known)
+        if fact is not None and fact.source == "measured" and isinstance(fact.value, (int, float)) and fact.value >= 0:
+            known[ours] = kind(fact.value)
+    found = replace(dataset, **known)
+    if "variation" in known and found.batch_size:  # of samples, which even out in a batch
+        found = replace(found, variation=known["variation"] / math.sqrt(found.batch_size))
+    return found
 
 
 # As it is written

@@ -110,7 +110,7 @@ class Costs:
             each = self.per_worker + (PREFETCH + IN_HAND) * (batch or 0)
             room = int(machine.memory * SHARE_OF_MEMORY / machine.ranks // each)
             copy = f", {size(self.copied)} of it the dataset" if self.copied else ""
-            yield Cap("memory", room, f"{SHARE_OF_MEMORY:.0%} of {size(machine.memory)} free{shares}, {size(each)} for "
+            yield Cap("memory", room, f"{100 * SHARE_OF_MEMORY:.0f} % of {size(machine.memory)} free{shares}, {size(each)} for "
                                       f"each worker{copy}")  # fmt: skip
         if machine.open_files is not None:
             room = max(0, machine.open_files - FILES_OF_PROCESS) // (FILES_OF_WORKER + data.files_per_worker)

@@ -77,7 +77,7 @@ class _Advisor(Costs):
         """Enough to make a batch while a step goes on; without a step as many as the cores can feed."""
         step = self.dataset.step_s
         told = f"a batch takes {seconds(made[0])} of work"
-        told += f" and {seconds(made[1])} of waiting" if made[1] else ""
+        told += f" and {seconds(made[1])} of waiting" if made[1] > made[0] / 20 else ""
         least = caps[0] if caps else None
         if step is None:
             need = (self.machine.cores or 1) * (1 + made[1] / max(made[0], 1e-9))
@@ -125,7 +125,7 @@ class _Advisor(Costs):
             return Knob(factor, f"more would fill half of the {size(machine.shm or 0)} of /dev/shm")
         if data.variation is None:
             return Knob(factor, "torch's default; 4 pays where the times of batches vary by 30 % or more", "estimate")
-        told = f"the time of a batch varies by {data.variation:.0%}"
+        told = f"the time of a batch varies by {100 * data.variation:.0f} %"
         return Knob(factor, f"{told}: {'a longer queue evens it out' if uneven else 'two are enough'}", "measured")
 
     def pin(self, workers: int) -> Knob:
