@@ -426,10 +426,10 @@ class _Run:
         workspace, options = self._workspace(root), self.options[root]
         project = Project(workspace, named, targets, options, self._facts, tick, link, self.asked)
         try:
+            with deep_calls():  # first: what begins the run anew should do so early
+                seen = list(self.survey(project)) if self.survey is not None else []
             found = run(project, codes, self._extra_failed, self._describe)
-            if self.survey is not None:
-                with deep_calls():
-                    self.surveyed += list(self.survey(project))
+            self.surveyed += seen
             return found
         finally:
             if self.warm is not None:

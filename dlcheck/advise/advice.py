@@ -52,12 +52,15 @@ class Advice:
     rules: tuple[str, ...] = ()
 
 
-def advice(loaders: Iterable[Surveyed], machine: MachineFacts, findings: Sequence[Finding], root: str) -> list[Advice]:
+def advice(
+    loaders: Iterable[Surveyed], machine: MachineFacts, findings: Sequence[Finding], root: str | None
+) -> list[Advice]:
     """Advice for each loader; those that differ only in who calls for them share one.
 
-    ``findings`` of a run that describes their subjects lead to the records of measurements below ``root``.
+    ``findings`` of a run that describes their subjects lead to the records of measurements below their projects or
+    ``root``; none are read where that is None.
     """
-    records = _records(findings, root)
+    records = _records(findings, root) if root is not None else []
     given = [_advice(loader, machine, records) for loader in _merged(loaders)]
     return [
         replace(one, rules=tuple(sorted({found.code for found in findings if is_about(found, one.loader)})))
@@ -75,13 +78,12 @@ def _merged(loaders: Iterable[Surveyed]) -> list[Surveyed]:
     """One for all callers for whom everything else is the same."""
     found: dict[str, Surveyed] = {}
     for loader in loaders:
-        key = repr(replace(loader, callers=(), trains=()))
+        key = repr(replace(loader, callers=()))
         known = found.get(key)
         if known is None:
             found[key] = loader
         else:
-            callers = tuple(dict.fromkeys((*known.callers, *loader.callers)))
-            found[key] = replace(known, callers=callers, trains=tuple(dict.fromkeys((*known.trains, *loader.trains))))
+            found[key] = replace(known, callers=tuple(dict.fromkeys((*known.callers, *loader.callers))))
     return sorted(found.values(), key=lambda one: (one.at.path, one.at.cell or 0, one.at.line))
 
 
@@ -203,9 +205,8 @@ def _notes(loader: Surveyed, dataset: DatasetFacts, machine: MachineFacts) -> It
 def _commands(loader: Surveyed, found: Recommendation) -> Iterator[str]:
     if found.num_workers.basis not in ("estimate", "open") and not found.would_change:
         return
-    script = loader.script
-    if loader.at.cell is not None or not script.endswith(".py"):
-        yield f"dlcheck tune {shlex.quote(loader.at.path)} --factory MODULE:FUNCTION"
+    if loader.at.cell is not None:  # a function of a module that returns what the cell builds
+        yield "dlcheck tune --factory MODULE:FUNCTION"
         return
-    path = shlex.quote(loader.at.path)
-    yield f"dlcheck tune {path} --run {shlex.quote('python ' + shlex.quote(script))}"
+    command = f"python {shlex.quote(loader.script) if loader.script else 'SCRIPT.py'}"
+    yield f"dlcheck tune --run {shlex.quote(command)} --loader {shlex.quote(str(loader.at))}"

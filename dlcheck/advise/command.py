@@ -37,7 +37,8 @@ def advise(paths: Sequence[str], config: Config, facts: Facts, ranks: int | None
     """Advice about the loaders of files and folders; raises ConfigError where a configuration file is wrong."""
     report = engine.check(paths, config, with_subjects=True, survey=survey)
     machine = machine_of(facts, Assumed(ranks, _version(target_python)))
-    given = advice(report.surveyed, machine, report.findings, os.path.abspath(common_folder(paths)))
+    root = None if config.isolated else os.path.abspath(common_folder(paths))
+    given = advice(report.surveyed, machine, report.findings, root)
     unread = [
         f"{one.place.path}:{one.place.line}: {one.message}" for one in report.findings if one.code == engine.UNREADABLE
     ]

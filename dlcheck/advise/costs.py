@@ -104,14 +104,14 @@ class Costs:
             yield cores
         if machine.shm is not None and batch:
             room = int(machine.shm * SHARE_OF_SHM / machine.ranks // (batch * (PREFETCH + IN_HAND)))
-            yield Cap("/dev/shm", room, f"half of {size(machine.shm)} free{shares}, {PREFETCH + IN_HAND} batches of "
-                                        f"{size(batch)} for each worker")  # fmt: skip
+            told = f"half of {size(machine.shm)} free{shares}"
+            yield Cap("/dev/shm", room, f"{told}, {PREFETCH + IN_HAND} batches of {size(batch)} for each worker")
         if machine.memory is not None:
             each = self.per_worker + (PREFETCH + IN_HAND) * (batch or 0)
             room = int(machine.memory * SHARE_OF_MEMORY / machine.ranks // each)
             copy = f", {size(self.copied)} of it the dataset" if self.copied else ""
-            yield Cap("memory", room, f"{100 * SHARE_OF_MEMORY:.0f} % of {size(machine.memory)} free{shares}, {size(each)} for "
-                                      f"each worker{copy}")  # fmt: skip
+            told = f"{100 * SHARE_OF_MEMORY:.0f} % of {size(machine.memory)} free{shares}"
+            yield Cap("memory", room, f"{told}, {size(each)} for each worker{copy}")
         if machine.open_files is not None:
             room = max(0, machine.open_files - FILES_OF_PROCESS) // (FILES_OF_WORKER + data.files_per_worker)
             yield Cap("open files", room, f"`ulimit -n` is {machine.open_files}")

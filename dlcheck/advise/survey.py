@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from dlcheck.advise.known import DatasetFacts
 from dlcheck.model.data.collecting import collected
 from dlcheck.model.data.in_memory import is_plain_tensor_dataset, lies_in_memory
-from dlcheck.model.program import chosen_method, start_method
+from dlcheck.model.program import chosen_method, is_imported, start_method
 from dlcheck.model.randomness.sharding import shares_out
 from dlcheck.model.subjects import describe
 from dlcheck.model.values import Const
@@ -73,13 +73,8 @@ class Surveyed:
     facts: DatasetFacts
     written: dict[str, tuple[Written, ...]]
     copies: tuple[Copy, ...]
-    trains: tuple[Spot, ...]
     several_ranks: bool
-
-    @property
-    def script(self) -> str:
-        """The file that is most likely run."""
-        return self.callers[-1].path if self.callers else (self.trains[0].path if self.trains else self.at.path)
+    script: str  # the file to run; empty where it cannot be told
 
 
 def survey(project: Project) -> Iterator[Surveyed]:
@@ -125,8 +120,8 @@ def _surveyed(loader: Loader) -> Surveyed:
         facts=_facts(loader, described),
         written={name: tuple(_written(loader.option(name))) for name in OPTIONS},
         copies=tuple(dict.fromkeys(_copies(loader))),
-        trains=tuple(dict.fromkeys(_spot(loop.module, loop.link.head) for loop in loader.loops if loop.trains())),
         several_ranks=_several_ranks(loader),
+        script=_script(loader),
     )
 
 
@@ -260,6 +255,16 @@ def _program(loader: Loader) -> set[Module]:
     """The files that run with a loader, as far as they can be seen from it; others of a project are other programs."""
     around = [loader.module, *(point.module for point in _chain(loader)), *(loop.module for loop in loader.loops)]
     return {module for near in around for module in (near, *loader.project.neighbours(near))}
+
+
+def _script(loader: Loader) -> str:
+    """The file that is run: of those that lead to the loader, the first with a main guard, or that nobody imports."""
+    near = [*(point.module for point in reversed(_chain(loader))), loader.module, *(one.module for one in loader.loops)]
+    modules = [module for module in dict.fromkeys(near) if not module.source.cells]
+    guarded = (module for module in modules if "__main__" in module.source.text)
+    alone = (module for module in modules if not is_imported(loader.project, module))
+    found = next(guarded, None) or next(alone, None)
+    return found.source.path if found is not None else ""
 
 
 def _several_ranks(loader: Loader) -> bool:

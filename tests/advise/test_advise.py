@@ -201,7 +201,7 @@ def test_decoding_gets_as_many_workers_as_can_help(console: Console) -> None:
     assert loader["options"]["pin_memory"]["value"] is True
     assert loader["copies"] == [{"path": "train.py", "line": 21, "cell": None, "non_blocking": False}]
     assert loader["rules"] == ["DLC103", "DLC202"]
-    assert loader["commands"] == ["dlcheck tune train.py --run 'python train.py'"]
+    assert loader["commands"] == ["dlcheck tune --run 'python train.py' --loader train.py:16"]
     text = console("advise", machine()).out
     assert "train.py:16: loader of Images, batches of 8" in text
     assert "num_workers         2       -> up to 8" in text
@@ -290,7 +290,7 @@ def test_a_loader_is_found_where_it_is_called_for(console: Console) -> None:
     assert loader["called_from"] == [{"path": "train.py", "line": 6, "cell": None}]
     (workers,) = loader["options"]["num_workers"]["written"]
     assert (workers["value"], workers["at"]["path"]) == (3, "data.py")
-    assert loader["commands"] == ["dlcheck tune data.py --run 'python train.py'"]
+    assert loader["commands"] == ["dlcheck tune --run 'python train.py' --loader data.py:17"]
 
 
 def test_defaults_of_the_command_line_are_named(console: Console) -> None:
@@ -354,13 +354,13 @@ def test_a_stream_that_workers_repeat_gets_one(console: Console) -> None:
 
 def test_a_notebook(console: Console) -> None:
     cells = [HEAD, IMAGES, "loader = DataLoader(Images(paths), 8, num_workers=2)\n", TRAINING]
-    made = [
+    made: list[dict[str, Any]] = [
         {"cell_type": "code", "source": text, "metadata": {}, "outputs": [], "execution_count": None} for text in cells
     ]
     Path("nb.ipynb").write_text(json.dumps({"cells": made, "metadata": {}, "nbformat": 4, "nbformat_minor": 5}))
     loader = advise(console, "nb.ipynb").loader
     assert (loader["path"], loader["cell"], loader["line"]) == ("nb.ipynb", 3, 1)
-    assert loader["commands"] == ["dlcheck tune nb.ipynb --factory MODULE:FUNCTION"]
+    assert loader["commands"] == ["dlcheck tune --factory MODULE:FUNCTION"]
     assert "nb.ipynb:cell 3:1: loader of Images" in console("advise", machine(), "nb.ipynb").out
 
 
@@ -439,3 +439,4 @@ def test_what_was_measured_here_decides(console: Console) -> None:
     workers = loader["options"]["num_workers"]
     assert (workers["value"], workers["basis"]) == (0, "measured")
     assert f"record {loader['record']}" in console("advise").out
+    assert console("advise", "--isolated", "--output-format", "json").loader["record"] is None

@@ -1,4 +1,4 @@
-"""What is recommended: the table of machines and datasets that the formulas were held against, and what holds always."""
+"""What is recommended: the table that the formulas were held against, and what holds whatever is known."""
 
 from __future__ import annotations
 
