@@ -101,17 +101,19 @@ def _wrapped(text: str, indent: int) -> list[str]:
 
 def as_text(given: Sequence[Advice], machine: str) -> str:
     lines = _wrapped(f"{machine} (`dlcheck env` says more)", 0)
-    for heads, body in _grouped(given):
-        lines += ["", *heads, *body]
+    for body, group in _grouped(given).items():
+        lines += ["", *(line for one in group for line in _head(one)), *body]
+        commands = dict.fromkeys(command for one in group for command in one.commands)
+        lines += [f"  {'to measure: ' if not number else ' ' * 12}{line}" for number, line in enumerate(commands)]
     return "\n".join(lines) + "\n"
 
 
-def _grouped(given: Sequence[Advice]) -> Iterator[tuple[list[str], list[str]]]:
-    """The loaders of which the same is said, and what that is."""
-    found: dict[tuple[str, ...], list[str]] = {}
+def _grouped(given: Sequence[Advice]) -> dict[tuple[str, ...], list[Advice]]:
+    """The loaders by what is said of them."""
+    found: dict[tuple[str, ...], list[Advice]] = {}
     for one in given:
-        found.setdefault(tuple(_body(one)), []).extend(_head(one))
-    yield from ((heads, list(body)) for body, heads in found.items())
+        found.setdefault(tuple(_body(one)), []).append(one)
+    return found
 
 
 def _head(one: Advice) -> list[str]:
@@ -215,8 +217,6 @@ def _footer(one: Advice) -> Iterator[str]:
         lines.append(f"`dlcheck` finds {', '.join(one.rules)} in it")
     if found.would_change:
         lines.append(f"what would change the answer: {', '.join(found.would_change)}")
-    if one.commands:
-        lines.append("to measure: " + " or ".join(one.commands))
     for line in lines:
         yield from _wrapped(f"  {line}", 0)
 
