@@ -141,7 +141,7 @@ def _limits(system: System) -> dict[str, Fact]:
         "locked_memory": Fact(
             _or_unlimited(calls.locked_memory),
             "RLIMIT_MEMLOCK (ulimit -l)",
-            "no limit for pin_memory, which locks through the driver; libraries for RDMA need more",
+            "libraries for RDMA need it large; pin_memory locks through the driver",
         ),
     }
 
