@@ -920,6 +920,9 @@ def advise(paths: tuple[str, ...], form: str, diff: bool, **options: Any) -> int
     config = _load(paths, options)
     if diff:
         return _diff_of_advice(paths, config, form, command.RULES)
+    for name in ("data", "python"):
+        if options["machine"] and options[name]:
+            raise click.UsageError(f"--{name} is about this machine: give it to `dlcheck env` on the other one")
     try:
         told = machine.read(options["machine"]) if options["machine"] else None
     except machine.MachineError as error:

@@ -47,19 +47,25 @@ def here() -> Calls:
     """What this system tells."""
     import psutil
 
-    memory = psutil.virtual_memory()
     on_linux = sys.platform.startswith("linux")
     return Calls(
         platform=sys.platform,
         cpus=os.cpu_count(),
         cores=None if on_linux else psutil.cpu_count(logical=False),
         affinity=frozenset(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None,
-        memory=(memory.total, memory.available),
+        memory=_memory(),
         shared_memory=_shared_memory(),
         open_files=_soft_limit("RLIMIT_NOFILE"),
         locked_memory=_soft_limit("RLIMIT_MEMLOCK"),
         environ=dict(os.environ),
     )
+
+
+def _memory() -> tuple[int, int]:
+    import psutil
+
+    found = psutil.virtual_memory()
+    return found.total, found.available
 
 
 def _shared_memory() -> tuple[int, int] | None:
@@ -88,7 +94,14 @@ class System:
 
     @cached_property
     def calls(self) -> Calls:
-        return self.told if self.told is not None else here() if self.root == "/" else Calls()
+        if self.told is not None:
+            return self.told
+        return here() if self.root == "/" else Calls()
+
+    @property
+    def _is_live(self) -> bool:
+        """Whether it is this system: what changes is then asked for each time."""
+        return self.told is None and self.root == "/"
 
     def path(self, path: str) -> str:
         return os.path.join(self.root, path.lstrip("/"))
@@ -189,8 +202,9 @@ class System:
     def available_memory(self) -> int | None:
         """Bytes that can still be had: of the machine, or of the control group where that has less."""
         machine = self._of_meminfo("MemAvailable")
-        if machine is None and self.calls.memory is not None:
-            machine = self.calls.memory[1]
+        if machine is None:
+            known = _memory() if self._is_live else self.calls.memory
+            machine = known[1] if known is not None else None
         free = [max(0, int(limit.value) - used) for limit, used in self._memory_limits()]
         return min([*free, *([machine] if machine is not None else [])], default=None)
 
@@ -236,8 +250,7 @@ class System:
 
     def shared_memory(self) -> tuple[int, int] | None:
         """Bytes of /dev/shm: all, and free now; None where there is none."""
-        here_and_now = self.told is None and self.root == "/"
-        return _shared_memory() if here_and_now else self.calls.shared_memory
+        return _shared_memory() if self._is_live else self.calls.shared_memory
 
     def pressure(self) -> int | None:
         """Microseconds so far in which somebody waited for a CPU; None where the kernel does not count them."""

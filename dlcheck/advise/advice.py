@@ -13,7 +13,7 @@ from dlcheck import files
 from dlcheck.advise.costs import FULL, PREFETCH, shm_remedy
 from dlcheck.advise.known import DatasetFacts, MachineFacts, Recommendation
 from dlcheck.advise.recommend import recommend
-from dlcheck.advise.survey import Surveyed
+from dlcheck.advise.survey import Setting, Surveyed
 from dlcheck.advise.units import count, size
 from dlcheck.findings import Finding
 
@@ -151,52 +151,44 @@ def _with_measured(dataset: DatasetFacts, record: Record) -> DatasetFacts:
 # As it is written
 
 
-def _number(loader: Surveyed, name: str) -> int | None:
-    """The largest number that an option is known to be."""
-    known = [one.value for one in loader.written[name] if type(one.value) is int]
-    return max((value for value in known if isinstance(value, int)), default=None)
-
-
 def unfit(loader: Surveyed, dataset: DatasetFacts, machine: MachineFacts) -> Iterator[str]:
-    """What is written and cannot fit into the memory that there is."""
-    workers = _number(loader, "num_workers") or 0
-    prefetch = _number(loader, "prefetch_factor") or PREFETCH
-    batch = dataset.batch_bytes
-    if not workers or batch is None:
+    """What is written and cannot fit into the memory that there is: of several settings the largest."""
+    known = [one for one in loader.settings if one.batch_size is not None and dataset.sample_bytes is not None]
+    largest = max(known, key=lambda one: one.workers * one.prefetch * (one.batch_size or 0), default=None)
+    if largest is None:
         return
-    ready = workers * prefetch * batch * machine.ranks
+    batch = (largest.batch_size or 0) * (dataset.sample_bytes or 0)
+    ready = largest.workers * largest.prefetch * batch * machine.ranks
     each = f" in each of {machine.ranks} ranks" if machine.ranks > 1 else ""
-    told = f"{workers} x {prefetch} batches of {size(batch)}{each}"
+    told = f"{largest.workers} x {largest.prefetch} batches of {size(batch)}{each} are {size(ready)}"
     if machine.shm_total is not None and ready > machine.shm_total:
-        remedy = shm_remedy(ready, machine.container)
-        yield f"{told} are {size(ready)}, and /dev/shm has {size(machine.shm_total)}: {FULL}; {remedy}"
+        yield f"{told}, and /dev/shm has {size(machine.shm_total)}: {FULL}; {shm_remedy(ready, machine.container)}"
     elif machine.shm is not None and ready > machine.shm:
-        yield f"{told} are {size(ready)}, and {size(machine.shm)} of /dev/shm are free"
+        yield f"{told}, and {size(machine.shm)} of /dev/shm are free"
     if machine.memory is not None and ready > machine.memory:
-        yield f"{told} are {size(ready)}, and {size(machine.memory)} of memory are free"
+        yield f"{told}, and {size(machine.memory)} of memory are free"
 
 
 def _notes(loader: Surveyed, dataset: DatasetFacts, machine: MachineFacts) -> Iterator[str]:
-    workers = _number(loader, "num_workers") or 0
-    prefetch = _number(loader, "prefetch_factor") or PREFETCH
-    if (
-        machine.cores is not None
-        and dataset.decodes
-        and workers > max(1, machine.cores)
-        and machine.storage != "network"
-    ):
-        yield f"{count(workers, 'worker')} as written on {count(machine.cores, 'usable core')}: they take turns"
-    small = machine.shm_total is not None and machine.shm_total <= SMALL_SHM
-    if small and dataset.batch_bytes is None and not dataset.looks_up:
-        number = max(1, workers)
-        most = (machine.shm_total or 0) / (number * prefetch)
-        yield (
-            f"/dev/shm has {size(machine.shm_total or 0)}: with {count(number, 'worker')} no batch may be larger than "
-            f"{size(most)}: {FULL}"
-        )
+    yield from _crowded(loader, dataset, machine)
+    total = machine.shm_total
+    if total is not None and total <= SMALL_SHM and dataset.batch_bytes is None and not dataset.looks_up:
+        known = max(loader.settings, key=lambda one: one.workers * one.prefetch, default=Setting(1, PREFETCH, None))
+        most = total / (known.workers * known.prefetch)
+        with_them = f"with {count(known.workers, 'worker')} no batch may be larger than {size(most)}"
+        yield f"/dev/shm has {size(total)}: {with_them}: {FULL}"
     if loader.several_ranks and machine.ranks == 1 and machine.gpus != 1:
         example = f"--ranks {machine.gpus} for one on each GPU" if machine.gpus else "--ranks N for N on a machine"
         yield f"the program trains in several processes, which share cores and memory: {example}"
+
+
+def _crowded(loader: Surveyed, dataset: DatasetFacts, machine: MachineFacts) -> Iterator[str]:
+    """Workers that take turns, where they have work to do."""
+    workers = max((one.workers for one in loader.settings), default=0)
+    if machine.cores is None or not dataset.decodes or machine.storage == "network":
+        return
+    if workers > max(1, machine.cores):
+        yield f"{count(workers, 'worker')} as written on {count(machine.cores, 'usable core')}: they take turns"
 
 
 # What would tell more

@@ -223,7 +223,7 @@ def _described(gpu: Gpu) -> dict[str, Any]:
 
 def _shown(found: list[Gpu], variable: str | None) -> list[Gpu]:
     """Those that the variable leaves; which of them, where it names them by number."""
-    if variable is None:
+    if variable is None or not found:
         return found
     names = [name.strip() for name in variable.split(",") if name.strip()]
     kept: list[Gpu] = []
@@ -235,7 +235,7 @@ def _shown(found: list[Gpu], variable: str | None) -> list[Gpu]:
         elif name.startswith("-"):
             break
         else:
-            kept.append(found[min(len(kept), len(found) - 1)] if found else Gpu(name))
+            kept.append(found[min(len(kept), len(found) - 1)])
     return kept[: len(found)]
 
 

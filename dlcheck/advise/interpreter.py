@@ -47,9 +47,10 @@ def ask(given: str | None, root: str) -> Interpreter:
     try:
         run = subprocess.run([path, "-c", _ASK], capture_output=True, text=True, timeout=PATIENCE_S, check=False)
         python, torch, method, _platform = json.loads(run.stdout.splitlines()[-1])
-    except (OSError, subprocess.SubprocessError) as error:
-        why = getattr(error, "strerror", None) or str(error)
-        return Interpreter(path, found, problem=f"{path}: {why}")
+    except subprocess.TimeoutExpired:
+        return Interpreter(path, found, problem=f"{path} does not answer within {PATIENCE_S:.0f} s")
+    except OSError as error:
+        return Interpreter(path, found, problem=f"{path}: {error.strerror or error}")
     except (ValueError, IndexError):
         said = (run.stderr.strip().splitlines() or ["it says nothing"])[-1]
         return Interpreter(path, found, problem=f"{path} does not answer as Python does: {said[:200]}")

@@ -62,9 +62,7 @@ def env_as_json(found: Facts) -> dict[str, Any]:
 
 def _value(name: str, value: Any) -> str:
     if value is None:
-        return (
-            "none" if name in ("cpu_quota", "memory_limit") else "unknown" if name not in _MAY_BE_UNSET else "not set"
-        )
+        return _WITHOUT.get(name, "unknown")
     if name in BYTES and isinstance(value, int):
         return size(value)
     if name == "storage":
@@ -76,7 +74,10 @@ def _value(name: str, value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-_MAY_BE_UNSET = frozenset({"ranks", "omp_threads", "mkl_threads", "cpuset"})
+_WITHOUT = {
+    **dict.fromkeys(("cpu_quota", "memory_limit", "cpuset"), "none known"),
+    **dict.fromkeys(("ranks", "omp_threads", "mkl_threads"), "not set"),
+}
 
 
 def _gpu(gpu: dict[str, Any]) -> str:

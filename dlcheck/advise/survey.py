@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from dlcheck.advise.costs import PREFETCH
 from dlcheck.advise.known import DatasetFacts
+from dlcheck.checks.report import joint
 from dlcheck.model.data.collecting import collected
 from dlcheck.model.data.in_memory import is_plain_tensor_dataset, lies_in_memory
 from dlcheck.model.program import chosen_method, is_imported, start_method
@@ -59,10 +61,21 @@ class Copy:
     non_blocking: bool | None
 
 
+class Setting(NamedTuple):
+    """Numbers that are those of a loader at the same time; ``batch_size`` is None where it is not known."""
+
+    workers: int
+    prefetch: int
+    batch_size: int | None
+
+
 @dataclass(frozen=True, slots=True)
 class Surveyed:
-    """A loader: ``callers`` lead to it, the nearest first; ``dataset`` is for people; ``file`` and ``lines`` tell it
-    from others, as measurements do."""
+    """A loader as the program has it.
+
+    ``callers`` lead to it, the nearest first; ``dataset`` is for people; ``file`` and ``lines`` tell it from others,
+    as measurements do; ``settings`` are with workers, one for each world that the code knows.
+    """
 
     name: str
     at: Spot
@@ -73,6 +86,7 @@ class Surveyed:
     facts: DatasetFacts
     written: dict[str, tuple[Written, ...]]
     copies: tuple[Copy, ...]
+    settings: tuple[Setting, ...]
     several_ranks: bool
     script: str  # the file to run; empty where it cannot be told
 
@@ -120,6 +134,7 @@ def _surveyed(loader: Loader) -> Surveyed:
         facts=_facts(loader, described),
         written={name: tuple(_written(loader.option(name))) for name in OPTIONS},
         copies=tuple(dict.fromkeys(_copies(loader))),
+        settings=tuple(dict.fromkeys(_settings(loader))),
         several_ranks=_several_ranks(loader),
         script=_script(loader),
     )
@@ -156,6 +171,22 @@ def _one(alt: OptionAlt) -> Written:
         if found and name.strip(" \"'").isidentifier():
             text = rest.strip()
     return Written(text if len(text) <= 40 else text[:37] + "...", None, False, at)
+
+
+def _settings(loader: Loader) -> Iterator[Setting]:
+    """What is never mixed of two worlds: the workers of one with the prefetching of another."""
+    for workers in loader.option("num_workers"):
+        for factor in loader.option("prefetch_factor"):
+            for batch in loader.option("batch_size"):
+                numbers = [_whole(option) for option in (workers, factor, batch)]
+                each = PREFETCH if factor.is_(None) else numbers[1]
+                if numbers[0] and each and joint([workers.world], [factor.world], [batch.world], loader.worlds()):
+                    yield Setting(numbers[0], each, numbers[2])
+
+
+def _whole(option: OptionAlt) -> int | None:
+    value = option.value.value if isinstance(option.value, Const) else None
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 # What is known of the data

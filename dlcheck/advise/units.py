@@ -16,7 +16,7 @@ def size(number: float) -> str:
 
 def count(number: float, one: str, many: str = "") -> str:
     """``1 core``, ``3.5 cores``, ``no cores``."""
-    told = f"{number:g}" if number else "no"
+    told = f"{round(number, 2):g}" if number else "no"
     return f"{told} {one if number == 1 else many or one + 's'}"
 
 

@@ -131,6 +131,7 @@ def test_env_of_this_machine(console: Console) -> None:
         (["advise", "--machine", "."], ".: "),
         (["advise", "--data", "nowhere"], "nowhere: "),
         (["advise", "--ranks", "0"], "--ranks"),
+        (["advise", "--machine", "other.json", "--data", "."], "--data"),
         (["advise", "--diff", "--output-format", "json"], "--diff"),
     ],
 )
@@ -233,6 +234,16 @@ def test_a_small_dev_shm_is_told_where_the_batch_is_not_known(console: Console) 
     write("train.py", IMAGES + "loader = DataLoader(Images(paths), 8, num_workers=4)\n" + TRAINING)
     loader = advise(console, shm_total=64 << 20, shm_free=64 << 20).loader
     assert any("with 4 workers no batch may be larger than 8 MiB" in line for line in loader["warnings"])
+
+
+def test_worlds_are_not_mixed(console: Console) -> None:
+    """With a GPU eight workers, without one far too much prefetching, and no workers."""
+    chosen = "kwargs = {'num_workers': 8} if torch.cuda.is_available() else {'num_workers': 0, 'prefetch_factor': 64}\n"
+    made = f"loader = DataLoader(datasets.ImageFolder('x', {SIZED}), 64, **kwargs)\n"
+    write("train.py", chosen + made + TRAINING)
+    loader = advise(console, shm_total=1 << 30, shm_free=1 << 30).loader
+    assert {one["value"] for one in loader["options"]["prefetch_factor"]["written"]} == {None, 64}
+    assert loader["unfit"] == []
 
 
 def test_memory_stops_workers_that_copy(console: Console) -> None:

@@ -65,7 +65,7 @@ class Array:
 Arrays = tuple[Array, ...]
 
 # Where torchvision's datasets take their transform by position.
-_TRANSFORM_AT = {"ImageFolder": 1, "ImageNet": 2, "Places365": 4, "Flowers102": 2, "Food101": 2, "OxfordIIITPet": 3}
+_TRANSFORM_AT = {"ImageFolder": 1, **dict.fromkeys(("CIFAR10", "CIFAR100", "MNIST", "FashionMNIST", "KMNIST"), 2)}
 
 
 def sample_bytes(loader: Loader) -> Iterator[tuple[int, World]]:
