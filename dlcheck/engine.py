@@ -415,8 +415,9 @@ class _Run:
                 self._parse(file, file.source, matters=True)
 
     def _judge(self, root: str, members: Iterable[_File], codes: Collection[str]) -> list[Finding]:
-        from dlcheck.checks import deep_calls, run
+        from dlcheck.checks import run
         from dlcheck.model import Project
+        from dlcheck.model.depth import deep_calls
         from dlcheck.model.scopes import Module
 
         named = [(file.source, file.facts) for file in members if file.source is not None and file.facts is not None]

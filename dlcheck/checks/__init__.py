@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +25,7 @@ from dlcheck.checks import (
 )
 from dlcheck.checks.registry import RULES, SOURCES, Rule, facts, rule
 from dlcheck.findings import Finding
+from dlcheck.model.depth import deep_calls
 from dlcheck.model.loaders import Loader
 from dlcheck.model.loops import BatchLoop, NextCall, first_rounds
 from dlcheck.model.transfers import Transfer
@@ -34,7 +33,7 @@ from dlcheck.model.transfers import Transfer
 if TYPE_CHECKING:
     from dlcheck.model import Project
 
-__all__ = ["FAMILIES", "RULES", "deep_calls", "rule", "run"]
+__all__ = ["FAMILIES", "RULES", "rule", "run"]
 
 FAMILIES = (
     transfer, copies, loading, workers, hazards, datasets, reading, memory, samples, sampling, splits, randomness,
@@ -45,20 +44,6 @@ facts(Loader, lambda project: project.loaders)
 facts(Transfer, lambda project: project.transfers)
 facts(NextCall, lambda project: [*project.next_calls, *first_rounds(project)])
 facts(BatchLoop, lambda project: project.loops)
-
-# The evaluator answers a question by asking others: deep, but bounded by its own limits.
-_RECURSION = 5_000
-
-
-@contextmanager
-def deep_calls() -> Iterator[None]:
-    """Room for what asks the model."""
-    limit = sys.getrecursionlimit()
-    sys.setrecursionlimit(max(limit, _RECURSION))
-    try:
-        yield
-    finally:
-        sys.setrecursionlimit(limit)
 
 
 def run(
