@@ -1,1 +1,1 @@
-"""What this machine can do, and what to set in a program's loaders because of it."""
+"""What fits this machine: facts of it, advice from them, and a search with measured proof."""
