@@ -13,7 +13,7 @@ HOST: Tree = {
     "sys/devices/system/cpu/online": "0-7",
     "proc/self/status": "Name:\tpython\nCpus_allowed_list:\t0-7\n",
     "proc/meminfo": "MemTotal:       33554432 kB\nMemFree: 1 kB\nMemAvailable:   25165824 kB\n",
-    "proc/self/cgroup": "0::/user.slice/session-3.scope",
+    "proc/self/cgroup": "0::/user.slice/app-3.scope",
     "proc/self/mountinfo": (
         "22 1 259:2 / / rw,relatime shared:1 - ext4 /dev/nvme0n1p2 rw\n"
         "23 22 0:22 / /proc rw - proc proc rw\n"
