@@ -153,6 +153,9 @@ class Evaluator:
 
     def bind(self, alts: Iterable[Alt], step: Callable[[Value], list[Alt]]) -> list[Alt]:
         """Apply ``step`` to each value and keep what is consistent with its world."""
+        alts = alts if isinstance(alts, list) else list(alts)
+        if len(alts) == 1 and not alts[0].world.choices:  # most are
+            return step(alts[0].value) or [Alt(UNKNOWN, ANY)]
         out: list[Alt] = []
         for value, world in alts:
             for result, other in step(value):
@@ -169,7 +172,15 @@ class Evaluator:
 
     def where_unset(self, alts: Iterable[Alt], rest: list[Alt]) -> list[Alt]:
         """``alts``, with ``rest`` in place of Undefined."""
-        return self.bind(alts, lambda value: rest if isinstance(value, Undefined) else [Alt(value, ANY)])
+        out: list[Alt] = []
+        for alt in alts:
+            if isinstance(alt.value, Undefined):
+                out += [Alt(value, both) for value, world in rest if (both := alt.world.merge(world)) is not None]
+            else:
+                out.append(alt)
+            if len(out) > 2 * MAX_ALTS:
+                break
+        return out or [Alt(UNKNOWN, ANY)]
 
     def unknown_at(self, expr: Expr, point: Point) -> list[Alt]:
         """Unknown, but the same unknown each time this expression is asked for in this frame."""
