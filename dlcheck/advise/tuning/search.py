@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from dlcheck.advise.tuning.choice import NEAR, choose, middle, usable
 from dlcheck.advise.tuning.setting import Setting
@@ -18,6 +18,7 @@ from dlcheck.advise.tuning.setting import Setting
 SMALL = 30  # settings that are all tried
 PASSES = 4  # blocks of a setting that comes to the end of the race
 KEPT = (0.30, 0.15, 0.10)  # after each pass what is slower than the best by less than this stays
+FINALISTS = 6  # of a large grid: no more are raced
 HOPELESS = 1.0  # and what is slower by more than this goes, even of the better half
 TURNS = 6  # of the walk through a large grid: it ends where it finds nothing new, long before
 
@@ -87,8 +88,8 @@ class Race:
         return bool(fresh)
 
     def _in_order(self) -> list[Setting]:
-        """What all is compared with first, then one setting of each number of workers: time may not suffice for all."""
-        plain = {self._plain(one.workers) for one in self.settings}
+        """What all is compared with first, then each number of workers once: time may not suffice for all."""
+        plain = {one for number in {one.workers for one in self.settings} for one in self._plain(number)}
         return sorted(self.settings, key=lambda one: (one != self._first, one not in plain, one.cost))
 
     def _shuffled(self, settings: Sequence[Setting] | dict[Setting, float]) -> list[Setting]:
@@ -102,7 +103,8 @@ class Race:
     def _walk(self) -> None:
         numbers = sorted({one.workers for one in self.settings})
         self._new([one for one in self.settings if one == self._first])
-        self._new([one for number in _coarse(numbers) if (one := self._plain(number)) is not None])
+        # Pinned and not: where pinning holds all workers up, more of them seem to be worth nothing.
+        self._new([one for number in _coarse(numbers) for one in self._plain(number)])
         for _ in range(TURNS):
             if self.stopped:
                 return
@@ -110,17 +112,20 @@ class Race:
             if not known:
                 self._new(self.settings)  # nothing of all that runs: perhaps something else does
                 return
-            best = min(known, key=lambda one: (known[one], one.cost))
             found = choose(self.trials)
-            about = {best, *([found.setting] if found else [])}
+            assert found is not None
+            # Also about the best that has workers: where none are best so far, a longer store may still make them so.
+            working = min((one for one in known if one.workers), key=lambda one: (known[one], one.cost), default=found.best)
+            about = {found.best, found.setting, working}
             fresh = [self._new(self._beside(one, numbers) + self._like(one)) for one in sorted(about, key=_cost)]
             if not any(fresh):
                 return
 
-    def _plain(self, workers: int) -> Setting | None:
-        """The setting that stands for a number of workers: the least prefetch that is enough, and pinned if any is."""
+    def _plain(self, workers: int) -> list[Setting]:
+        """The settings that stand for a number of workers, pinned and not: with the least prefetch that is enough."""
         of = [one for one in self.settings if one.workers == workers]
-        return min(of, key=lambda one: ((one.prefetch or 2) < 2, not one.pin, one.cost), default=None)
+        by_pin = ([one for one in of if one.pin == pin] for pin in (False, True))
+        return [min(each, key=lambda one: ((one.prefetch or 2) < 2, one.cost)) for each in by_pin if each]
 
     def _beside(self, one: Setting, numbers: Sequence[int]) -> list[Setting]:
         """The nearest to it with the next fewer and the next more workers."""
@@ -135,8 +140,12 @@ class Race:
         ]
 
     def _like(self, one: Setting) -> list[Setting]:
-        """The same with as many workers, and all else different."""
-        return [other for other in self.settings if other.workers == one.workers]
+        """The same with as many workers, and another prefetch or pinned memory."""
+        return [
+            other
+            for other in self.settings
+            if other.workers == one.workers and (other.pin == one.pin or other.prefetch == one.prefetch)
+        ]
 
     # -- the race
 
@@ -155,11 +164,20 @@ class Race:
         most = max((len(self.trials[one]) for one in known), default=0)
         still = sorted((one for one in known if len(self.trials[one]) == most), key=lambda one: known[one])
         half = set(still[: (len(still) + 1) // 2]) if most == 1 and len(self.settings) <= SMALL else set()
-        return [
+        alive = [
             one
             for one in still
             if known[one] <= best * (1 + kept) or one in half and known[one] <= best * (1 + HOPELESS)
         ]
+        return alive if len(self.settings) <= SMALL else self._finalists(alive, known)
+
+    def _finalists(self, alive: Sequence[Setting], known: Mapping[Setting, float]) -> list[Setting]:
+        """Of a plateau not all: what takes more than another and is no faster will not be chosen."""
+
+        def beaten(one: Setting) -> bool:
+            return any(other.cost < one.cost and known[other] <= known[one] * (1 + NEAR) for other in alive)
+
+        return sorted(alive, key=lambda one: (beaten(one), known[one], one.cost))[:FINALISTS]
 
     def _plateau(self, alive: Sequence[Setting]) -> bool:
         """Whether all that may still win are as good as each other: then the cheapest of them is known."""
