@@ -1,4 +1,4 @@
-"""Seconds of a step as a loader's options decide them: a pipeline of workers, a step, and a main process that unpacks."""
+"""Seconds of a step as a loader's options decide them: workers, a step, and a main process that unpacks."""
 
 from __future__ import annotations
 

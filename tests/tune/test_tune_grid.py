@@ -80,7 +80,11 @@ def test_limits_remove_and_say_so(machine: Machine, data: Data, name: str) -> No
 
 
 @given(
-    st.integers(1, 96), st.integers(1 << 20, 64 * GB), st.integers(0, 64 * GB), st.integers(1, 1 << 28), st.integers(1, 8)
+    st.integers(1, 96),
+    st.integers(1 << 20, 64 * GB),
+    st.integers(0, 64 * GB),
+    st.integers(1, 1 << 28),
+    st.integers(1, 8),
 )
 def test_what_is_left_fits(cores: int, memory: int, shm: int, batch: int, ranks: int) -> None:
     found = of(machine=Machine(cores, memory, shm, ranks, True), data=Data(batch, 1000))

@@ -115,8 +115,8 @@ class Race:
             found = choose(self.trials)
             assert found is not None
             # Also about the best that has workers: where none are best so far, a longer store may still make them so.
-            working = min((one for one in known if one.workers), key=lambda one: (known[one], one.cost), default=found.best)
-            about = {found.best, found.setting, working}
+            working = choose({one: self.trials[one] for one in known if one.workers})
+            about = {found.best, found.setting, *([working.best] if working else [])}
             fresh = [self._new(self._beside(one, numbers) + self._like(one)) for one in sorted(about, key=_cost)]
             if not any(fresh):
                 return
