@@ -1202,7 +1202,10 @@ def _tune(settings: Tuned, here: Place | None, options: Mapping[str, Any]) -> in
     line = (lambda said: None) if quiet else lambda said: complain(f"{clear}{said}")
     tuning = Tuning(settings, Listener(line, shown), here)
     if here is not None and not here.leads:
-        tuning.follow()
+        try:
+            tuning.follow()
+        except KeyboardInterrupt:  # the first rank says it
+            return 130
         return 0
     if not quiet:
         what = f"`{settings.run}`, stopped at its loader" if settings.run else f"`{settings.factory}`"

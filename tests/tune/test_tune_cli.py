@@ -445,3 +445,42 @@ def test_a_rank_that_dies_ends_the_others_with_one_line(project: Path) -> None:
     assert started[1].returncode == -signal.SIGKILL
     assert err.splitlines()[-1] == "dlcheck: error: rank 1 has ended"
     assert out == ""
+
+
+DDP = """\
+import torch
+import torch.distributed as dist
+from data import Rows
+from torch.utils.data import DataLoader, DistributedSampler
+
+
+def main():
+    dist.init_process_group("gloo")
+    rows = Rows(960)
+    loader = DataLoader(rows, batch_size=8, sampler=DistributedSampler(rows))
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(256, 4))
+    for epoch in range(3):
+        for batch in loader:
+            model(batch).sum().backward()
+
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+@NEED_TORCH
+@POSIX
+@pytest.mark.slow
+@pytest.mark.skipif(TORCHRUN is None, reason="needs torchrun")
+def test_a_program_that_trains_on_ranks_is_started_again_and_again(project: Path) -> None:
+    (project / "ddp.py").write_text(DDP)
+    words = [str(TORCHRUN), "--nproc-per-node", "2", "--master-port", "0", "-m", "--", "dlcheck", "tune"]
+    words += ["--run", f"'{sys.executable}' ddp.py", *SMALL, "--workers", "0,1", "--start-methods", "fork"]
+    words += ["--budget", "60", "--no-records"]
+    done = subprocess.run(words, cwd=project, env=environment(), capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr
+    found = read(done)
+    assert found["workload"]["batches"] == 60  # of 120: the ranks know of each other
+    assert found["step"]["source"] == "program", found["notes"]
+    assert all(row["failure"] is None for row in found["rows"])

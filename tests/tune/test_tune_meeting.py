@@ -168,12 +168,14 @@ class Opener:
     def __init__(self, seconds: float, fails: bool = False) -> None:
         self.seconds, self.fails = seconds, fails
         self.hosts: list[Host] = []
+        self.ports: list[int] = []
 
-    def open(self) -> Host:
+    def open(self, port: int = 0) -> Host:
+        self.ports.append(port)
         self.hosts.append(Host(self.seconds, self.fails))
         return self.hosts[-1]
 
-    def step(self, limit_s: float) -> float:
+    def step(self, limit_s: float, port: int = 0) -> float:
         return self.seconds
 
 
@@ -201,6 +203,9 @@ def test_all_ranks_are_asked(together: Callable[..., tuple[OnAllRanks, list[Open
     host = every.open()
     assert host.ask({"cmd": "block"})["t"] == 0.3
     assert every.step(5) == 0.3
+    every.open().close()
+    assert openers[0].ports == openers[1].ports == openers[2].ports
+    assert len(set(openers[0].ports)) == 2  # each start meets anew
     host.close()
     assert all(opener.hosts[0].closed for opener in openers)
 

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from dlcheck.advise.tuning import meeting
 from dlcheck.advise.tuning.bounds import PASSED, Bounds, Watch
-from dlcheck.measure import program
+from dlcheck.measure import program, ranks
 from dlcheck.measure.children import BLOCK_LIMIT_S, START_LIMIT_S, Child, Failed, Host
 from dlcheck.measure.program import SET_UP_S
 from dlcheck.measure.record import Evidence
@@ -42,11 +42,14 @@ class Opener(Protocol):
     @property
     def one_process(self) -> bool: ...
 
-    def open(self) -> Host:
-        """A host, which the caller closes, and which may not be ready yet; raises Failed."""
+    def open(self, port: int = 0) -> Host:
+        """A host, which the caller closes, and which may not be ready yet; raises Failed.
+
+        ``port`` is where the ranks of this start meet each other, if there are several.
+        """
         ...
 
-    def step(self, limit_s: float) -> float:
+    def step(self, limit_s: float, port: int = 0) -> float:
         """Seconds that a step of the user's own loop takes, without its loader; raises Failed."""
         ...
 
@@ -101,15 +104,17 @@ class OfFactory:
     dice: random.Random
     limits: Bounds
     left: Left
+    place: meeting.Place | None = None
     evidence: Evidence = "factory"
     one_process: bool = False
 
-    def open(self) -> Guarded:
+    def open(self, port: int = 0) -> Guarded:
         request = {"factory": self.name, "folder": self.folder, "seed": self.seed}
         start_s = max(LEAST_S, min(START_LIMIT_S, self.left()))
-        return Guarded(Child(self.python, request, self.dice, start_s=start_s), self.limits, self.left)
+        more = among(self.place, port)
+        return Guarded(Child(self.python, request, self.dice, more, start_s), self.limits, self.left)
 
-    def step(self, limit_s: float) -> float:
+    def step(self, limit_s: float, port: int = 0) -> float:
         raise Failed("step", "", "a factory that returns no `step` has none")
 
 
@@ -120,30 +125,28 @@ class OfProgram:
     command: Command
     limits: Bounds
     left: Left
-    every_rank: bool = False
+    place: meeting.Place | None = None
     evidence: Evidence = "extract"
     one_process: bool = True
 
-    def open(self) -> Guarded:
+    def open(self, port: int = 0) -> Guarded:
         command, limit = self.command, max(LEAST_S, min(SET_UP_S, self.left()))
-        spec = {**command.spec("extract"), "every_rank": self.every_rank}
-        stopped = program.extract(
-            command.line, spec, env=command.environment, set_up_s=limit, on_effects=command.on_effects
-        )
+        spec = {**command.spec("extract"), "every_rank": self.place is not None}
+        env = {**command.environment, **among(self.place, port)}
+        stopped = program.extract(command.line, spec, env=env, set_up_s=limit, on_effects=command.on_effects)
         return Guarded(stopped, self.limits, self.left)
 
-    def step(self, limit_s: float) -> float:
+    def step(self, limit_s: float, port: int = 0) -> float:
         command = self.command
+        env = {**command.environment, **among(self.place, port)}
         spec = {
             **command.spec("vivo"),
-            "every_rank": self.every_rank,
+            "every_rank": self.place is not None,
             "arms": {"A": {}},
             "segment": {"unit": "batch", "batches": STEPS},
             "stop": {"segments": STRETCHES},
         }
-        found = program.run(
-            command.line, spec, env=command.environment, budget_s=limit_s, on_effects=command.on_effects
-        )
+        found = program.run(command.line, spec, env=env, budget_s=limit_s, on_effects=command.on_effects)
         known = [one for one in found.all("segment") if one.get("t") is not None]
         if not known:
             raise Failed("step", "", found.sentence)
@@ -151,6 +154,16 @@ class OfProgram:
 
 
 # Several ranks
+
+
+def among(place: meeting.Place | None, port: int) -> dict[str, str]:
+    """What a process of a rank has in its environment: the ranks of this node are all there are, and meet anew.
+
+    Where the launcher's own meeting place would be used again, they would find what an earlier start has left there.
+    """
+    if place is None:
+        return {}
+    return {**ranks.environment(place.local, port, place.size), "TORCHELASTIC_USE_AGENT_STORE": "False"}
 
 
 class Together:
@@ -200,14 +213,14 @@ class OnAllRanks:
     def one_process(self) -> bool:
         return self.own.one_process
 
-    def open(self) -> Together:
+    def open(self, port: int = 0) -> Together:
         self._opened += 1
-        number, limit = self._opened, max(LEAST_S, self.left())
-        self.leader.tell({"do": "open", "host": number, "limit": limit})
+        number, limit, port = self._opened, max(LEAST_S, self.left()), port or ranks.free_port()
+        self.leader.tell({"do": "open", "host": number, "limit": limit, "port": port})
         opened: list[Host] = []
 
         def start() -> dict[str, Any]:
-            opened.append(self.own.open())
+            opened.append(self.own.open(port))
             return {"ready": dict(opened[0].ready)}
 
         try:
@@ -218,9 +231,10 @@ class OnAllRanks:
             raise
         return Together(opened[0], number, self.leader, self.left)
 
-    def step(self, limit_s: float) -> float:
-        self.leader.tell({"do": "step", "limit": limit_s})
-        found: float = _all(self.leader, lambda: {"t": self.own.step(limit_s)}, limit_s)["t"]
+    def step(self, limit_s: float, port: int = 0) -> float:
+        port = port or ranks.free_port()
+        self.leader.tell({"do": "step", "limit": limit_s, "port": port})
+        found: float = _all(self.leader, lambda: {"t": self.own.step(limit_s, port)}, limit_s)["t"]
         return found
 
 
@@ -259,17 +273,17 @@ def follow(line: meeting.Line, opener: Opener, budget_s: float) -> None:
 
 
 def _done(message: meeting.Message, hosts: dict[int, Host], opener: Opener) -> meeting.Message:
-    number, limit = message.get("host", 0), message.get("limit", 0.0)
+    number, limit, port = (message.get(name, 0) for name in ("host", "limit", "port"))
     try:
         if message["do"] == "open":
-            hosts[number] = opener.open()
+            hosts[number] = opener.open(port)
             return {"answer": {"ready": bool(hosts[number].ready)}}
         if message["do"] == "ask":
             if number not in hosts:
                 raise Failed("process", "", "its process could not be started")
             return {"answer": hosts[number].ask(message["request"], limit)}
         if message["do"] == "step":
-            return {"answer": {"t": opener.step(limit)}}
+            return {"answer": {"t": opener.step(limit, port)}}
         if number in hosts:
             hosts.pop(number).close()
         return {"answer": {}}

@@ -113,7 +113,7 @@ class Tuning:
         settings = self.settings
         limits: Bounds = self._limits
         if settings.factory:
-            args = (settings.factory, os.getcwd(), settings.seed, self._dice, limits, self.left)
+            args = (settings.factory, os.getcwd(), settings.seed, self._dice, limits, self.left, self.place)
             return OfFactory(self._python, *args)
         site = None
         if settings.loader is not None:
@@ -121,7 +121,7 @@ class Tuning:
             site = {"file": os.path.abspath(file), "line": line, "end_line": line}
         heard = self._effects.append
         command = Command(settings.run or "", site, {}, settings.audit, reaching(self._known), heard)
-        return OfProgram(command, limits, self.left, every_rank=self._ranks > 1)
+        return OfProgram(command, limits, self.left, self.place)
 
     # -- the whole
 
@@ -179,7 +179,8 @@ class Tuning:
         try:
             bench.close()
         except meeting.Lost as error:
-            result.notes.append(str(error))
+            if result.status != "interrupted":  # who presses Ctrl-C ends all ranks
+                result.notes.append(str(error))
         program.close_all()
         result.rows = sorted(bench.rows.values(), key=lambda row: row.setting.cost)
         result.starts = list(bench.starts.values())
