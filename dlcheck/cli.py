@@ -28,9 +28,9 @@ from dlcheck.findings import CONFIDENCES, Finding, ReportError
 from dlcheck.sections import Sectioned, section
 
 if TYPE_CHECKING:
+    from dlcheck.advise.tuning.asking import Settings as Tuned
     from dlcheck.advise.tuning.meeting import Place
     from dlcheck.advise.tuning.result import Result
-    from dlcheck.advise.tuning.tune import Settings as Tuned
     from dlcheck.engine import Report
     from dlcheck.measure.command import Listener
     from dlcheck.measure.recording import Settings
@@ -1154,9 +1154,9 @@ def tune(**options: Any) -> int:
 
 def _tune_settings(options: Mapping[str, Any]) -> Tuned:
     """What was asked for, once it is known to make sense."""
+    from dlcheck.advise.tuning.asking import Settings
     from dlcheck.advise.tuning.grid import Wanted
     from dlcheck.advise.tuning.setting import METHODS
-    from dlcheck.advise.tuning.tune import Settings
 
     if not options["run"] and not options["factory"]:
         raise click.UsageError("give --factory MODULE:FUNCTION or --run COMMAND: a search needs your loader")
@@ -1192,14 +1192,20 @@ def _tune(settings: Tuned, here: Place | None, options: Mapping[str, Any]) -> in
     """Search, or on further ranks do what the first one says."""
     from dlcheck.advise.tuning import result as results
     from dlcheck.advise.tuning import text
-    from dlcheck.advise.tuning.tune import Listener, Tuning
+    from dlcheck.advise.tuning.asking import Listener
+    from dlcheck.advise.tuning.tune import Tuning
     from dlcheck.measure import leftovers
     from dlcheck.measure.session import Unusable
 
     reports = here is None or here.leads and here.first
     quiet = options["quiet"] or not reports
     shown, clear = _tuning_bar(quiet)
-    line = (lambda said: None) if quiet else lambda said: complain(f"{clear}{said}")
+
+    def line(said: str) -> None:
+        if not quiet:
+            _tell(clear, end="")
+            complain(said)
+
     tuning = Tuning(settings, Listener(line, shown), here)
     if here is not None and not here.leads:
         try:
@@ -1215,10 +1221,11 @@ def _tune(settings: Tuned, here: Place | None, options: Mapping[str, Any]) -> in
     try:
         found = tuning.run()
     except Unusable as error:
-        raise Fault(f"{clear}{error}") from None
+        raise Fault(str(error)) from None
+    finally:
+        _tell(clear, end="")
     if not reports:
         return 0
-    _tell(clear, end="")
     for said in leftovers.said_of(found.effects):
         complain(said)
     kept = "" if options["no_records"] else _kept(settings.root, found)

@@ -16,12 +16,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlcheck.advise.tuning import page, result, text
+from dlcheck.advise.tuning.asking import Shown
 from dlcheck.advise.tuning.choice import choose
 from dlcheck.advise.tuning.progress import bar
 from dlcheck.advise.tuning.proving import STEP, as_now, kept, settled, ways
 from dlcheck.advise.tuning.result import Proof, Result, Row, Start, to_json
 from dlcheck.advise.tuning.setting import Setting, made
-from dlcheck.advise.tuning.tune import Shown
 from dlcheck.measure.record import Effect, Guard, Verdict
 
 SCHEMA = json.loads((Path(result.__file__).parent / "tuning.schema.json").read_text(encoding="utf-8"))
@@ -146,6 +146,21 @@ def test_text_says_what_to_write_and_why() -> None:
     assert "start and the end of an epoch" in said
     assert re.search(r"^\*  4 workers, prefetch 2 +60\.2 ", said, re.MULTILINE)
     assert re.search(r"^=  no workers ", said, re.MULTILINE)
+
+
+def test_rows_say_how_workers_start_where_that_differs() -> None:
+    failed = row(made(2, 2, False, method="spawn"), failure="AttributeError: no", stage="block")
+    both = replace(made_result(), rows=[row(made(2, 2, False, method="fork"), 0.1), failed], present=failed.setting)
+    said = text.render(both)
+    assert "2 workers, prefetch 2, fork " in said
+    assert "=  2 workers, prefetch 2, spawn  failed: AttributeError: no" in said
+    assert both.now is failed
+
+
+def test_what_was_stopped_says_so_by_itself() -> None:
+    stopped = row(made(2, 2, False, method="fork"), failure="stopped: it took 3 GB", stage="bound")
+    said = text.render(replace(made_result(), rows=[stopped]))
+    assert "2 workers, prefetch 2  stopped: it took 3 GB" in said
 
 
 @pytest.mark.parametrize("name", EVERY)

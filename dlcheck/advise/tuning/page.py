@@ -131,10 +131,10 @@ def _settings(result: Result) -> Iterator[str]:
     for row in result.rows:
         found = text.cells(result, row)
         sign = "".join(SIGNS[one] for one in text.mark(result, row))
-        rows.append([sign, row.setting.short, *found, *[""] * (len(text.HEADS) - 2 - len(found))])
+        rows.append([sign, result.name(row), *found, *[""] * (len(text.HEADS) - 2 - len(found))])
     yield from table("", text.HEADS, rows, numbers=range(3, len(text.HEADS)))
     blocks = [
-        (row.setting.short, str(number + 1), text.ms(block), f"{wait / block:.0%}")
+        (result.name(row), str(number + 1), text.ms(block), f"{wait / block:.0%}")
         for row in result.rows
         for number, (block, wait) in enumerate(zip(row.blocks, row.waits, strict=True))
     ]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from dlcheck.advise.tuning.asking import Shown
 from dlcheck.advise.tuning.text import ms
-from dlcheck.advise.tuning.tune import Shown
 from dlcheck.measure.progress import BAR
 
 

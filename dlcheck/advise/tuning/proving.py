@@ -55,7 +55,7 @@ def kept(own: Setting, starts: Sequence[Start], step_s: float, batches: int | No
     if not known:
         return own, ""
     if batches is None:
-        taken = own if own in known else min(known, key=lambda one: known[one])
+        taken = own if own in known else min(known, key=lambda one: (one.method != own.method, known[one]))
         return taken, "how many batches an epoch has is not known: weigh what a start costs by yourself"
     cost = {one: start + (batches - 1) * step_s for one, start in known.items()}
     least = min(cost.values())
@@ -65,7 +65,7 @@ def kept(own: Setting, starts: Sequence[Start], step_s: float, batches: int | No
 
     taken = min((one for one in cost if cost[one] <= least * (1 + MARGIN)), key=order)
     if taken == own:
-        return own, f"no other way to start workers makes an epoch of {batches} batches {MARGIN:.0%} cheaper"
+        return own, f"no other way to start workers makes an epoch of {batches} batches {100 * MARGIN:.0f} % cheaper"
     gain = f", {quantity(cost[own] - cost[taken], 's')} less in each epoch" if own in cost else ""
     return taken, f"with {_how(taken)} the start of an epoch takes {quantity(known[taken], 's')}{gain}"
 
@@ -81,13 +81,14 @@ def _how(one: Setting) -> str:
 class Pair:
     """What is chosen, and what the loader has now.
 
-    ``rows`` are what was tried, by `Setting.short`, ``starts`` what was timed of epochs' starts; ``setup_s`` is what it
-    takes to start the processes.
+    ``row`` and ``chosen_row`` are what was tried of both, ``starts`` what was timed of epochs' starts; ``setup_s`` is
+    what it takes to start the processes.
     """
 
     chosen: Setting
     now: Setting
-    rows: Mapping[str, Row]
+    row: Row | None
+    chosen_row: Row | None
     starts: Mapping[Setting, Start]
     setup_s: float
 
@@ -100,7 +101,7 @@ class Pair:
     def block_s(self) -> float:
         """Seconds that a block of the slower of them takes, with all that is not timed in it."""
         if self.metric is STEP:
-            rows = [self.rows[one.short] for one in (self.now, self.chosen) if one.short in self.rows]
+            rows = [row for row in (self.row, self.chosen_row) if row is not None]
             return max((row.wall_s for row in rows), default=0.0) + BLOCK_S
         known = [one for one in (self.starts.get(self.now), self.starts.get(self.chosen)) if one is not None]
         return BLOCK_S + max(((one.once or 0.0) + (one.seconds or 0.0) for one in known), default=0.0)
@@ -114,9 +115,8 @@ class Pair:
         """What is to be said where there is nothing to compare."""
         if self.chosen == self.now:
             return Proof("refuted-no-effect", "it is what the loader has now: nothing is to be changed")
-        own = self.rows.get(self.now.short)
-        if own is not None and own.failure:
-            return Proof("not-measurable-here", f"what the loader has now does not run: {own.failure}")
+        if self.row is not None and self.row.failure:
+            return Proof("not-measurable-here", f"what the loader has now does not run: {self.row.failure}")
         return None
 
 

@@ -112,9 +112,17 @@ class Result:
 
     @property
     def now(self) -> Row | None:
-        """The row of what the loader has, however its workers are started."""
+        """The row of what the loader has; one with its workers started as they are, if there is one."""
         known = self.present
-        return next((row for row in self.rows if known is not None and row.setting.short == known.short), None)
+        if known is None:
+            return None
+        alike = [row for row in self.rows if row.setting.short == known.short]
+        return min(alike, key=lambda row: (row.setting != known, row.setting.method != known.method), default=None)
+
+    def name(self, row: Row) -> str:
+        """What to call a setting: how workers are started only where that differs between rows."""
+        ways = {(one.setting.method, one.setting.persistent) for one in self.rows if one.setting.workers}
+        return row.setting.words if len(ways) > 1 else row.setting.short
 
     @property
     def advice(self) -> Literal["take", "keep", "perhaps"] | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from dlcheck.advise.tuning.bounds import PASSED
 from dlcheck.advise.tuning.result import Proof, Result, Row, Start
 from dlcheck.advise.tuning.setting import Setting
 from dlcheck.measure import words
@@ -67,7 +68,7 @@ def table(result: Result) -> Iterator[str]:
     rows = [(mark(result, row), row, cells(result, row)) for row in result.rows]
     if not rows:
         return
-    texts = [list(HEADS), *([sign, row.setting.short, *found] for sign, row, found in rows)]
+    texts = [list(HEADS), *([sign, result.name(row), *found] for sign, row, found in rows)]
     widths = [max(len(line[at]) for line in texts if len(line) > at) for at in range(len(HEADS))]
     # What failed has a sentence in place of figures: it is no reason to make columns wide.
     widths[2:] = [max(len(line[at]) for line in texts if len(line) == len(HEADS)) for at in range(2, len(HEADS))]
@@ -85,7 +86,8 @@ def mark(result: Result, row: Row) -> str:
 def cells(result: Result, row: Row) -> list[str]:
     """What a table says of a setting, after its name."""
     if not row.ran:
-        return [f"failed: {row.failure}" if row.stage or not row.failure.startswith("left out") else row.failure]
+        # What was stopped or left out says so by itself.
+        return [f"failed: {row.failure}" if row.stage not in ("", PASSED) else row.failure]
     assert row.step_s is not None
     ci = result.interval_of(row)
     batch = result.batch

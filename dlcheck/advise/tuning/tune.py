@@ -5,18 +5,18 @@ from __future__ import annotations
 import math
 import os
 import random
-import shlex
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import datetime, timezone
 from typing import Any
 
-from dlcheck import __version__, files
+from dlcheck import __version__
 from dlcheck.advise.tuning import choice, grid, meeting, proving
+from dlcheck.advise.tuning.asking import Listener, Settings, Shown, asked, rerun
 from dlcheck.advise.tuning.bounds import Bounds, bounds
-from dlcheck.advise.tuning.grid import Data, Grid, Machine, Wanted
+from dlcheck.advise.tuning.grid import Data, Grid, Machine
 from dlcheck.advise.tuning.hosts import OfFactory, OfProgram, OnAllRanks, Opener, follow
 from dlcheck.advise.tuning.result import Result, Row
 from dlcheck.advise.tuning.search import PASSES, SMALL, Race
@@ -25,7 +25,7 @@ from dlcheck.advise.tuning.trying import BLOCK_S, Bench, Gone, Objective
 from dlcheck.measure import machine, program, undoing
 from dlcheck.measure.children import Failed, interpreter, reaching
 from dlcheck.measure.record import Guard
-from dlcheck.measure.recording import Audit, software
+from dlcheck.measure.recording import software
 from dlcheck.measure.runner import Progress
 from dlcheck.measure.session import Unusable, unusable
 from dlcheck.measure.workload import Command
@@ -37,59 +37,17 @@ FACTS_S = 2.0
 NO_STEP: Mapping[str, Any] = {"kind": "none", "s": 0.0, "source": "none"}
 
 
-@dataclass(frozen=True)
-class Settings:
-    """What the command line asks for; ``root`` is the project's top, ``loader`` a file and line of the program."""
-
-    root: str
-    factory: str | None = None
-    run: str | None = None
-    extract: bool = False
-    loader: tuple[str, int] | None = None
-    python: str | None = None
-    budget_s: float = 180.0
-    wanted: Wanted = field(default_factory=Wanted)
-    step_s: float | None = None
-    full: bool = False
-    audit: Audit = "log"
-    seed: int = 0
-    most_memory: int | None = None  # bytes of a rank
-
-    @property
-    def what(self) -> str:
-        return f"`{self.run or self.factory}`"
-
-
-@dataclass(frozen=True)
-class Shown:
-    """Where a search is: what it does, how many of how many, the best so far, and seconds that it may still take."""
-
-    doing: str
-    done: int
-    of: int
-    best: Row | None
-    left_s: float
-
-
-@dataclass(frozen=True)
-class Listener:
-    """Who hears of it: ``line`` what stays, ``shown`` what is only true now."""
-
-    line: Callable[[str], None] = lambda text: None
-    shown: Callable[[Shown], None] = lambda shown: None
-
-
 class Tuning:
     """One search; ``result`` is whole at any time, whatever ends it."""
 
-    def __init__(
-        self, settings: Settings, listener: Listener, place: meeting.Place | None = None, clock: float | None = None
-    ) -> None:
+    _bench: Bench
+
+    def __init__(self, settings: Settings, listener: Listener, place: meeting.Place | None = None) -> None:
         self.settings = settings
         self.listener = listener
         self.place = place
-        self.result = Result(_asked(settings), version=__version__)
-        self._start = time.monotonic() if clock is None else clock
+        self.result = Result(asked(settings), version=__version__)
+        self._start = time.monotonic()
         self._system = machine.System()
         self._facts = machine.facts(self._system)
         self._dice = random.Random(settings.seed)
@@ -100,8 +58,6 @@ class Tuning:
         self._effects: list[Mapping[str, Any]] = []
         self._method = ""  # that workers are started with where nobody says
         self._race: Race | None = None
-
-    _bench: Bench
 
     # -- time
 
@@ -147,7 +103,7 @@ class Tuning:
         result.date = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
         result.machine, result.ranks, result.evidence = self._facts, self._ranks, opener.evidence
         result.limits = {"memory": self._limits.memory, "spare": self._limits.spare, "shm": self._limits.shm}
-        result.rerun = _rerun(settings)
+        result.rerun = rerun(settings)
         bench = Bench(opener, NO_STEP, Objective(), self._heard)
         self._bench = bench
         try:
@@ -182,10 +138,13 @@ class Tuning:
             if result.status != "interrupted":  # who presses Ctrl-C ends all ranks
                 result.notes.append(str(error))
         program.close_all()
-        result.rows = sorted(bench.rows.values(), key=lambda row: row.setting.cost)
-        result.starts = list(bench.starts.values())
+        self._collect(bench)
         result.effects = undoing.merged({}, *self._effects)
         result.cost.update(budget_s=self.settings.budget_s, wall_s=time.monotonic() - self._start)
+
+    def _collect(self, bench: Bench) -> None:
+        self.result.rows = sorted(bench.rows.values(), key=lambda row: row.setting.cost)
+        self.result.starts = list(bench.starts.values())
 
     def _unusable(self, error: Failed) -> Unusable:
         if self.settings.run:
@@ -215,10 +174,24 @@ class Tuning:
             **{name: options.get(name) for name in ("dataset", "sampler", "batch_size", "batches", "drop_last")},
             **{name: facts[name] for name in ("size", "cpu_s", "wait_s", "variation", "sample_bytes") if name in facts},
         }
-        result.step = bench.step = self._step(bool(facts.get("step")), bool(ready.get("cuda")), bench, opener)
+        copy_s = self._batch(bench)
+        result.step = bench.step = self._step(bool(facts.get("step")), bool(ready.get("cuda")), copy_s, bench, opener)
 
-    def _step(self, has_step: bool, cuda: bool, bench: Bench, opener: Opener) -> Mapping[str, Any]:
-        """What stands for a training step between two batches."""
+    def _batch(self, bench: Bench) -> float:
+        """Load one, since nobody knows what collating makes of samples; the seconds that its way to a device takes."""
+        assert self.result.present is not None
+        size, copy_s = None, 0.0
+        try:
+            answer = bench.host().ask({"cmd": "block", "arm": "look", "config": _look(self.result.present.pin)})
+            size, copy_s = int(answer["batch_bytes"]), float(answer["copy"])
+        except Failed as error:
+            self.result.notes.append(f"what a batch takes is not known: {error}")
+            bench.close()
+        self.result.workload = {**self.result.workload, "batch_bytes": size}
+        return copy_s
+
+    def _step(self, has_step: bool, cuda: bool, copy_s: float, bench: Bench, opener: Opener) -> Mapping[str, Any]:
+        """What stands for a training step between two batches, without the copy to a device, which each setting has."""
         settings = self.settings
         if settings.step_s is not None:
             return {"kind": "idle-wait", "s": settings.step_s, "source": "user"}
@@ -234,13 +207,14 @@ class Tuning:
             self.result.notes.append(f"how long a step takes is not known, the loader is timed by itself: {error}")
             return NO_STEP
         # A step on a device leaves the CPU to the workers, one without takes it from them.
-        return {"kind": "idle-wait" if cuda else "cpu-spin", "s": seconds, "source": "program"}
+        return {"kind": "idle-wait" if cuda else "cpu-spin", "s": max(0.0, seconds - copy_s), "source": "program"}
 
     # -- the search
 
     def _search(self, bench: Bench) -> None:
         result, settings = self.result, self.settings
-        data = self._data(bench)
+        known = result.workload
+        data = Data(known["batch_bytes"], known.get("batches"), known.get("cpu_s"), known.get("wait_s"))
         assert result.present is not None
         available = tuple(one for one in METHODS if one in _methods_here())
         now = result.present.method or self._method
@@ -267,20 +241,6 @@ class Tuning:
             if number + 1 < len(methods):
                 result.notes.append(f"no workers can be started with {method}: {with_workers[0].failure}")
 
-    def _data(self, bench: Bench) -> Data:
-        """What the batches are like: of one that was loaded, since nobody knows what collating makes of samples."""
-        result, known = self.result, self.result.workload
-        size = None
-        with_none = Setting(0)
-        try:
-            answer = bench.host().ask({"cmd": "block", "arm": "look", "config": _look(with_none)})
-            size = int(answer["batch_bytes"])
-        except Failed as error:
-            result.notes.append(f"what a batch takes is not known: {error}")
-            bench.close()
-        result.workload = {**known, "batch_bytes": size}
-        return Data(size, known.get("batches"), known.get("cpu_s"), known.get("wait_s"))
-
     def _announce(self, found: Grid, settings: Settings) -> None:
         result = self.result
         result.grid, result.removed = len(found), found.removed
@@ -305,9 +265,8 @@ class Tuning:
             result.cost["search_s"] = time.monotonic() - self._start
             if race.stopped:
                 result.status = "budget"
-                result.notes.append(
-                    f"the time for the search was over when {len(race.trials)} of {len(found)} settings had been tried"
-                )
+                number = f"{len(race.trials)} of {len(found)} settings had been tried"
+                result.notes.append(f"the time for the search was over when {number}")
 
     def _whole(self, bench: Bench) -> Callable[[Setting], float]:
         """Of a full sweep: a step, and what an epoch costs with it, both as the setting has it."""
@@ -372,17 +331,17 @@ class Tuning:
     def _prove(self, bench: Bench, opener: Opener, chosen: Setting) -> None:
         result = self.result
         assert result.present is not None
-        rows = {row.setting.short: row for row in bench.rows.values()}
+        self._collect(bench)
+        pair = proving.Pair(chosen, result.present, result.now, result.best, bench.starts, bench.setup_s)
+        if (without := pair.without) is not None:
+            result.proof = without
+            return
 
         def listen(progress: Progress) -> None:
             self._show("compares it with what there is now", progress.round, progress.of)
 
         self._show("compares it with what there is now", 0, 4)
         around = self._capacity("before")
-        pair = proving.Pair(chosen, result.present, rows, bench.starts, bench.setup_s)
-        if (without := pair.without) is not None:
-            result.proof = without
-            return
         outcome = proving.compare(pair, opener, result.step, self.left, listen, self.settings.seed)
         interrupted = outcome is not None and outcome.stopped == "interrupted"
         if outcome is not None and not interrupted:
@@ -409,46 +368,11 @@ class Tuning:
         self.listener.shown(Shown(doing, done, of, best, max(0.0, self.left())))
 
 
-def _look(one: Setting) -> dict[str, Any]:
-    return {"block": "stretch", "seconds": BLOCK_S / 4, "loader": one.options, "step": {"kind": "none"}}
+def _look(pin: bool) -> dict[str, Any]:
+    return {"block": "stretch", "seconds": BLOCK_S / 4, "loader": Setting(0, pin=pin).options, "step": {"kind": "none"}}
 
 
 def _methods_here() -> Sequence[str]:
     import multiprocessing
 
     return multiprocessing.get_all_start_methods()
-
-
-def _asked(settings: Settings) -> dict[str, Any]:
-    wanted = settings.wanted
-    return {
-        "factory": settings.factory,
-        "run": settings.run,
-        "extract": settings.extract,
-        "loader": ":".join(map(str, settings.loader)) if settings.loader else None,
-        "workers": list(wanted.workers) if wanted.workers is not None else None,
-        "prefetch": list(wanted.prefetch) if wanted.prefetch is not None else None,
-        "pin": wanted.pin,
-        "persistent": wanted.persistent,
-        "start_methods": list(wanted.methods) if wanted.methods is not None else None,
-        "full": settings.full,
-        "budget_s": settings.budget_s,
-        "seed": settings.seed,
-    }
-
-
-def _rerun(settings: Settings) -> str:
-    words = ["dlcheck", "tune"]
-    words += ["--run", settings.run] if settings.run else ["--factory", settings.factory or ""]
-    words += ["--extract"] if settings.extract else []
-    words += ["--loader", f"{files.shown(settings.loader[0])}:{settings.loader[1]}"] if settings.loader else []
-    wanted = settings.wanted
-    for name, numbers in (("workers", wanted.workers), ("prefetch", wanted.prefetch)):
-        words += [f"--{name}", ",".join(map(str, numbers))] if numbers is not None else []
-    words += ["--start-methods", ",".join(wanted.methods)] if wanted.methods else []
-    words += ["--pin", wanted.pin] if wanted.pin != "auto" else []
-    words += ["--persistent", wanted.persistent] if wanted.persistent != "auto" else []
-    words += ["--step-seconds", str(settings.step_s)] if settings.step_s is not None else []
-    words += ["--full"] if settings.full else []
-    words += ["--budget", f"{settings.budget_s:g}"]
-    return shlex.join(words)
