@@ -153,7 +153,7 @@ def swept(
     dice = random.Random(asked.seed)
     limits = bounds(System(), 1)
     opener = OfFactory(asked.python, f"tuning_loads:{name}", str(HERE), asked.seed, dice, limits, lambda: math.inf)
-    bench = Bench(opener, step, Objective(), lambda row: None)
+    bench = Bench(opener, step, Objective())
     race = Race(every, bench.try_, lambda: math.inf, dice, between=bench.renew)
     try:
         race.sweep()

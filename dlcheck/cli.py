@@ -1214,10 +1214,7 @@ def _tune(settings: Tuned, here: Place | None, options: Mapping[str, Any]) -> in
             return 130
         return 0
     if not quiet:
-        what = f"`{settings.run}`, stopped at its loader" if settings.run else f"`{settings.factory}`"
-        each = f" on each of {here.size} ranks" if here is not None else ""
-        policy = f"; {_POLICIES[settings.audit]}" if settings.run else ""
-        complain(f"runs {what}{each} again and again, for {settings.budget_s:.0f} s at most (--budget){policy}")
+        _announce_tuning(settings, here)
     try:
         found = tuning.run()
     except Unusable as error:
@@ -1229,14 +1226,6 @@ def _tune(settings: Tuned, here: Place | None, options: Mapping[str, Any]) -> in
     for said in leftovers.said_of(found.effects):
         complain(said)
     kept = "" if options["no_records"] else _kept(settings.root, found)
-    if options["report"]:
-        from dlcheck.advise.tuning import page
-
-        try:
-            with open(options["report"], "w", encoding="utf-8", errors="backslashreplace", newline="\n") as stream:
-                stream.write(page.render(found))
-        except OSError as error:
-            raise Fault(f"{options['report']}: {error.strerror or error}") from None
     if options["form"] == "json":
         import json
 
@@ -1245,10 +1234,21 @@ def _tune(settings: Tuned, here: Place | None, options: Mapping[str, Any]) -> in
         say(text.render(found))
         if kept:
             say(f"kept in {files.shown(kept)}")
+    if options["report"]:
+        _tuning_page(options["report"], found)
     if found.status == "interrupted":
         complain("interrupted: what was found until then is reported")
         return 130
     return 2 if found.choice is None or found.status == "stopped" else 0
+
+
+def _announce_tuning(settings: Tuned, here: Place | None) -> None:
+    """What is about to be run, and how long it can take."""
+    steps = "" if settings.extract or settings.step_s is not None else "some steps, then "
+    what = f"`{settings.run}`, {steps}stopped at its loader" if settings.run else f"`{settings.factory}`"
+    each = f" on each of {here.size} ranks" if here is not None else ""
+    policy = f"; {_POLICIES[settings.audit]}" if settings.run else ""
+    complain(f"runs {what}{each} again and again, for {settings.budget_s:.0f} s at most (--budget){policy}")
 
 
 def _kept(root: str, found: Result) -> str:
@@ -1261,6 +1261,16 @@ def _kept(root: str, found: Result) -> str:
     except OSError as error:
         complain(f"{files.shown(os.path.join(root, results.FOLDER))}: it is not kept: {error.strerror or error}")
         return ""
+
+
+def _tuning_page(file: str, found: Result) -> None:
+    from dlcheck.advise.tuning import page
+
+    try:
+        with open(file, "w", encoding="utf-8", errors="backslashreplace", newline="\n") as stream:
+            stream.write(page.render(found))
+    except OSError as error:
+        raise Fault(f"{file}: {error.strerror or error}") from None
 
 
 def _tuning_bar(quiet: bool) -> tuple[Callable[[Any], None], str]:

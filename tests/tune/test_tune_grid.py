@@ -67,7 +67,7 @@ def test_pin_needs_a_device_and_a_line_says_so() -> None:
     ("machine", "data", "name"),
     [
         (replace(MACHINE, shm=64 << 20), DATA, "/dev/shm"),
-        (replace(MACHINE, memory=500 << 20), DATA, "memory"),
+        (replace(MACHINE, memory=200 << 20), DATA, "memory"),
         (MACHINE, replace(DATA, batches=5), "the length of an epoch"),
         (replace(MACHINE, shm=256 << 20, ranks=8), DATA, "on each of 8 ranks"),
     ],
@@ -91,7 +91,7 @@ def test_what_is_left_fits(cores: int, memory: int, shm: int, batch: int, ranks:
     assert NOW in found.settings
     for one in found.settings:
         assert one.ahead * batch * ranks <= shm
-        assert one.workers * (60 << 20) * ranks <= memory
+        assert one.workers * grid.WORKER[one.method or "fork"] * ranks <= memory
     assert list(found.settings) == sorted(found.settings, key=lambda one: one.cost)
 
 

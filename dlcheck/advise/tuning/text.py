@@ -95,7 +95,7 @@ def cells(result: Result, row: Row) -> list[str]:
     return [
         ms(row.step_s),
         f"[{ms(ci[0])}, {ms(ci[1])}]" if ci else "",
-        f"{batch / row.step_s:.4g}" if batch else "",
+        _rate(batch / row.step_s) if batch else "",
         f"{row.waiting:.0%}" if row.waiting is not None else "",
         words.quantity(sorted(row.firsts)[len(row.firsts) // 2], "s"),
         *(size(held.get(name)) for name in ("pss", "workers", "shm")),
@@ -104,6 +104,10 @@ def cells(result: Result, row: Row) -> list[str]:
 
 def ms(seconds: float) -> str:
     return f"{1000 * seconds:.3g}" if seconds < 10 else f"{1000 * seconds:.0f}"
+
+
+def _rate(value: float) -> str:
+    return f"{value:.0f}" if value >= 1000 else f"{value:.4g}"
 
 
 def size(value: int | None) -> str:

@@ -15,7 +15,7 @@ from dlcheck.advise.tuning.setting import Setting
 from dlcheck.measure.children import Failed, Host
 
 BLOCK_S = 0.4  # of a stretch: shorter ones are the scheduler's
-ANSWER_S = 60.0  # that the start of all workers may take besides
+ANSWER_S = 60.0  # that a block may take with the start and the end of its workers
 SLOW_START_S = 5.0  # of the process: it is not started anew for each pass then
 ENDED = ("process", PASSED)  # the stages at which there is no process any more
 
@@ -45,7 +45,14 @@ class Objective:
 class Bench:
     """Holds a host, opened when it is needed, and the rows of what was tried on it."""
 
-    def __init__(self, opener: Opener, step: Mapping[str, Any], objective: Objective, heard: Heard) -> None:
+    def __init__(
+        self,
+        opener: Opener,
+        step: Mapping[str, Any],
+        objective: Objective,
+        heard: Heard = lambda row: None,
+        answer_s: float = ANSWER_S,
+    ) -> None:
         self.rows: dict[Setting, Row] = {}
         self.starts: dict[Setting, Start] = {}
         self.setup_s = 0.0  # that the latest process took to start
@@ -53,6 +60,7 @@ class Bench:
         self.objective = objective
         self._opener = opener
         self._heard = heard
+        self._answer_s = answer_s
         self._host: Host | None = None
 
     # -- the process
@@ -83,7 +91,7 @@ class Bench:
         """A block; a process that has ended with it, or hangs, is given up."""
         host = self.host()
         try:
-            return host.ask({"cmd": "block", "arm": "tune", "config": dict(config)}, ANSWER_S)
+            return host.ask({"cmd": "block", "arm": "tune", "config": dict(config)}, self._answer_s)
         except Failed as error:
             if error.stage in ENDED or error.kind == "Timeout":
                 self.close()

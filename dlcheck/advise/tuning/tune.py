@@ -21,7 +21,7 @@ from dlcheck.advise.tuning.hosts import OfFactory, OfProgram, OnAllRanks, Opener
 from dlcheck.advise.tuning.result import Result, Row
 from dlcheck.advise.tuning.search import PASSES, SMALL, Race
 from dlcheck.advise.tuning.setting import METHODS, Setting, present
-from dlcheck.advise.tuning.trying import BLOCK_S, Bench, Gone, Objective
+from dlcheck.advise.tuning.trying import ANSWER_S, BLOCK_S, Bench, Gone, Objective
 from dlcheck.measure import machine, program, undoing
 from dlcheck.measure.children import Failed, interpreter, reaching
 from dlcheck.measure.record import Guard
@@ -34,6 +34,7 @@ SEARCH = 0.5  # of the budget, at most; what is left of it goes to the proof
 STARTS = 0.62  # by then all starts have been timed
 STEP = 0.25  # of the budget, at most: to learn how long a step of the program takes
 FACTS_S = 2.0
+LEAST_PATIENCE_S = 20.0
 NO_STEP: Mapping[str, Any] = {"kind": "none", "s": 0.0, "source": "none"}
 
 
@@ -104,7 +105,9 @@ class Tuning:
         result.machine, result.ranks, result.evidence = self._facts, self._ranks, opener.evidence
         result.limits = {"memory": self._limits.memory, "spare": self._limits.spare, "shm": self._limits.shm}
         result.rerun = rerun(settings)
-        bench = Bench(opener, NO_STEP, Objective(), self._heard)
+        # One that hangs must not take the time of all others.
+        patience = min(ANSWER_S, max(LEAST_PATIENCE_S, settings.budget_s / 5))
+        bench = Bench(opener, NO_STEP, Objective(), self._heard, patience)
         self._bench = bench
         try:
             self._learn(bench, opener)
