@@ -182,6 +182,25 @@ def main(net):
         net(batch).backward()
 """,
     ),
+    "only some attributes of a graph on the GPU": (
+        {"DLC216"},
+        """
+from torch.utils.data import DataLoader
+
+class Neighbours:
+    def __init__(self, graph, nodes):
+        self.graph = graph
+        self.loader = DataLoader(nodes, collate_fn=self.pick, num_workers=4, persistent_workers=True)
+
+    def pick(self, nodes):
+        return self.graph if self.graph.is_directed else self.graph.edges[nodes]
+
+def main(net, read):
+    graph = read().to("cuda", "x", "y")
+    for batch in Neighbours(graph, list(range(10))).loader:
+        net(batch).backward()
+""",
+    ),
 }
 
 

@@ -106,12 +106,19 @@ def is_torch_module(path: str) -> bool:
     return path.startswith("torch.nn.") and "()" not in path and name[:1].isupper() and name != "Parameter"
 
 
+def _names_parts(args: Arguments) -> bool:
+    """Whether ``.to(device, "x", "y")`` moves only some attributes of an object, as graphs of PyTorch Geometric do."""
+    return any(
+        isinstance(thunk.expr, forms.Const) and isinstance(thunk.expr.value, str) for thunk, _ in args.positional[1:]
+    )
+
+
 def _moved_unknown(ev: Evaluator, name: str, args: Arguments, point: Point) -> list[Alt] | None:
     """A tensor of which nothing else is known, or a module, on the GPU where that is certain."""
     from dlcheck.model.transfers import targets_of
 
     kinds = targets_of(ev, name, args)
-    if not any(kind == "cuda" for kind, _ in kinds):
+    if not any(kind == "cuda" for kind, _ in kinds) or _names_parts(args):
         return None
     unknown = Unknown(calling.call_key(args))
     return [

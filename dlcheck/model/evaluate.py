@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 MAX_ALTS = 12
 MAX_DEPTH = 70
-MAX_FRAME_DEPTH = 12
+MAX_FRAME_DEPTH = 6
 MAX_STEPS = 1_500
 MAX_TOTAL_STEPS = 3_000_000  # of all questions of a run: some minutes, a gigabyte or two
 
@@ -78,15 +78,20 @@ class Evaluator:
         self_: Value | None = None,
         closure: Frame | None = None,
     ) -> Frame:
-        """The frame of ``scope`` for this call; equal frames are one object."""
+        """The frame of ``scope`` for this call; equal frames are one object.
+
+        Calls too far from the first one, and calls of a function by itself, have one frame whoever calls: chains of
+        calls double with each that recurses.
+        """
         call = args.call.at if args and args.call else None
         key = (scope, site.frame if site else None, site.link if site else None, call, self_, closure)
         found = self._frames.get(key)
         if found is None:
-            depth = site.frame.depth + 1 if site else 0
-            if depth > MAX_FRAME_DEPTH:
-                return self.frame(scope, self_=self_)
-            found = self._frames[key] = Frame(scope, args, site, self_, closure, depth)
+            if site is not None and (site.frame.depth >= MAX_FRAME_DEPTH or _is_within(scope, site.frame)):
+                found = self.frame(scope, self_=self_)
+            else:
+                found = Frame(scope, args, site, self_, closure, site.frame.depth + 1 if site else 0)
+            self._frames[key] = found
         return found
 
     def any_frame(self, scope: Scope) -> Frame:
@@ -606,6 +611,16 @@ class Evaluator:
                 if both is not None and both not in out:
                     out.append(both)
         return out[:8]
+
+
+def _is_within(scope: Scope, frame: Frame) -> bool:
+    """Whether a frame, or one of those that led to it, is of a scope."""
+    here: Frame | None = frame
+    while here is not None:
+        if here.scope is scope:
+            return True
+        here = here.site.frame if here.site is not None else None
+    return False
 
 
 def normal(alts: list[Alt]) -> list[Alt]:

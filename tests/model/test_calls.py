@@ -43,3 +43,28 @@ def called(root: Path, name: str, ignored: str = "") -> dict[str, list[str]]:
 def test_methods_are_found_wherever_they_are(name: str, ignored: str, tmp_path: Path) -> None:
     """What no file gives a meaning is not asked for; a named module need not be among the project's files."""
     assert called(tmp_path, name, ignored) == {"backward": [], "push_on": ["Trainer.push_on"], "sum": []}
+
+
+RECURSIVE = """
+def selected(data, index):
+    if isinstance(index, slice):
+        return selected(data, range(index))
+    if isinstance(index, list):
+        return [selected(data, one) for one in index]
+    if index.dtype == "long":
+        return selected(data, index.tolist())
+    if index.dtype == "bool":
+        return selected(data, selected(data, index.nonzero()))
+    return selected(data, index.ravel())
+
+def main(data):
+    for loader in selected([DataLoader(data)], 0):
+        print(loader)
+"""
+
+
+def test_calls_of_a_function_by_itself_do_not_double(tmp_path: Path) -> None:
+    found = project(tmp_path, RECURSIVE)
+    with deep():
+        assert list(found.loops) == []
+    assert found.evaluator.total_steps < 300
