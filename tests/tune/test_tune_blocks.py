@@ -6,6 +6,7 @@ import importlib.util
 import os
 import sys
 import time
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -54,8 +55,9 @@ class Source:
         self.loaders: list[Any] = []
 
     def loader(self, options: dict[str, Any], dataset: Any = None) -> Any:
-        self.loaders.append(DataLoader(self.dataset, **{"batch_size": 2, **self.options, **options}))
-        return self.loaders[-1]
+        loader = DataLoader(self.dataset, **{"batch_size": 2, **self.options, **options})
+        self.loaders.append(loader)
+        return loader
 
 
 def block(source: Source, kind: str = "stretch", **config: Any) -> dict[str, Any]:
@@ -83,6 +85,25 @@ def test_workers_leave_nothing_behind() -> None:
     assert found["n"] >= 4  # each worker had its turn, twice
     assert found["memory"]["pss"] is None or found["memory"]["pss"] > found["memory"]["workers"] >= 0
     assert not torch.multiprocessing.active_children()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.parametrize("persistent", [False, True])
+def test_slow_workers_end_with_what_they_have_in_the_making(persistent: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tuning, "DRAINED_S", -1.0)  # nothing is worth waiting for
+    options = {"num_workers": 2, "prefetch_factor": 16, "multiprocessing_context": "fork"}
+    source = Source(Counted(2000), persistent_workers=persistent, **options)
+    source.loaders = Forgetful()
+    found = block(source)
+    assert found["n"] >= tuning.FEWEST
+    assert not torch.multiprocessing.active_children()
+
+
+class Forgetful(list[Any]):
+    """A loader that is remembered does not end."""
+
+    def append(self, one: Any) -> None:
+        self[:] = [weakref.proxy(one)]
 
 
 def test_waiting_is_part_of_a_step() -> None:

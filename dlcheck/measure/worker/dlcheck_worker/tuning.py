@@ -1,7 +1,8 @@
 """What a search for loader options times: a stretch of a running pipeline, and the start and the end of an epoch.
 
 A stretch ends by the clock, so that a search knows what a setting costs before it knows how fast the setting is.  It
-leaves nothing behind all the same: the sampler is told to stop, and what is in the making then is taken untimed.
+leaves nothing behind all the same: the sampler is told to stop, and what is in the making then is taken untimed, or
+ended with its workers where that would last.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ MOST = 5_000
 END = object()
 DEPTH = 4  # of tensors in what a loader gives
 COPIES = 5
+DRAINED_S = 1.0  # that taking what is in the making may last
 
 
 class Stoppable:
@@ -155,8 +157,11 @@ def stretch(arm: Any) -> dict[str, Any]:
     took = now() - start
     held = {**sizes(), "shm": max(0, _shared() - shared)}
     sampler.stop()
-    for _ in batches:
-        pass
+    if ahead(loader) * took <= DRAINED_S * max(1, number):
+        for _ in batches:
+            pass
+    else:  # what is in the making is not worth its time: its workers end with the loader, before the next one begins
+        del batches, loader
     if number < FEWEST:  # a stream that is over before its pipeline runs: all of it is what can be timed
         number, took, wait = given + number, now() - begun, 0.0
     return {**found, "t": took / number, "wait": wait / number, "n": number, "memory": held}
