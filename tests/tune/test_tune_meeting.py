@@ -67,7 +67,7 @@ def aside(what: Callable[[], Any]) -> threading.Thread:
 
 
 def echo(own: Place) -> None:
-    line = join(own, 20)
+    line = join(own, 20, [own.local, 7])
     with contextlib.suppress(Lost):  # sent away, or the leader has missed another
         while (said := line.receive(20))["do"] != "end":
             line.send({"rank": own.local, "heard": said["do"]})
@@ -122,6 +122,7 @@ def test_strangers_are_sent_away(places: list[Place]) -> None:
     aside(knocks)
     with Leader(places[0], 20) as leader:
         assert [line.rank for line in leader.others] == [1, 2]
+        assert leader.cpus == {1, 2, 7}
 
 
 def test_a_file_of_an_earlier_run_leads_nowhere(places: list[Place]) -> None:
@@ -141,6 +142,14 @@ def test_the_slowest_rank_decides_and_memory_adds_up() -> None:
     found = merged([one(0.1, 10, 5), one(0.3, 20, 4)])
     assert (found["t"], found["wait"], found["first"], found["memory"]) == (0.3, 0.15, 0.9, {"pss": 30, "shm": 5})
     assert merged([one(0.1, None, 5), one(0.3, 20, 4)])["memory"]["pss"] is None
+
+
+def test_cores_are_shared_unless_each_rank_has_its_own() -> None:
+    assert meeting.cores(8, range(8), range(8), 1) == 8
+    assert meeting.cores(8, range(8), range(8), 4) == 2
+    assert meeting.cores(2, range(2), range(2, 8), 4) == 2
+    assert meeting.cores(2, range(4), range(4, 8), 2) == 2  # two threads on each core
+    assert meeting.cores(8, (), (), 4) == 8
 
 
 # What ranks do together

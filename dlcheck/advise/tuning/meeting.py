@@ -16,7 +16,7 @@ import secrets
 import socket
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -113,7 +113,7 @@ class Line:
                 self._stream.settimeout(max(0.05, until - time.monotonic()))
                 some = self._stream.recv(65536)
             except TimeoutError:
-                raise Lost(f"rank {self.rank} does not answer within {limit_s:.0f} s") from None
+                raise Lost(f"rank {self.rank} does not answer in time") from None
             except OSError:
                 some = b""
             if not some:
@@ -133,6 +133,7 @@ class Leader:
 
     def __init__(self, own: Place, limit_s: float = COME_S) -> None:
         self.others: list[Line] = []
+        self.cpus: set[int] = set()  # that any of the others may run on
         self._file = own.file
         self._server = socket.create_server(("127.0.0.1", 0))
         token = secrets.token_hex(16)
@@ -157,6 +158,7 @@ class Leader:
                 said = line.receive(GRACE_S)
                 if secrets.compare_digest(str(said["token"]), token) and said["rank"] in missing:
                     line.rank = said["rank"]
+                    self.cpus.update(said["cpus"])
                     missing.remove(line.rank)
                     self.others.append(line)
                     continue
@@ -188,8 +190,8 @@ class Leader:
         self.close()
 
 
-def join(own: Place, limit_s: float = COME_S) -> Line:
-    """A line to the first rank of this node; Lost where there is none in time."""
+def join(own: Place, limit_s: float = COME_S, cpus: Collection[int] = ()) -> Line:
+    """A line to the first rank of this node, which is told where this one may run; Lost where there is none in time."""
     until = time.monotonic() + limit_s
     while time.monotonic() < until:
         # One that is left of an earlier run leads nowhere, until the first rank has written its own.
@@ -198,7 +200,7 @@ def join(own: Place, limit_s: float = COME_S) -> Line:
             stream = socket.create_connection(("127.0.0.1", int(known["port"])), timeout=GRACE_S)
             line = Line(stream, 0)
             with contextlib.suppress(Lost):
-                line.send({"token": known["token"], "rank": own.local})
+                line.send({"token": known["token"], "rank": own.local, "cpus": sorted(cpus)})
                 return line
         time.sleep(0.1)
     raise Lost(f"rank 0 of this node has not come within {limit_s:.0f} s")
@@ -218,6 +220,13 @@ def _read(file: str) -> Mapping[str, Any]:
             raise OSError("somebody else's")
         found = json.load(stream)
     return found if isinstance(found, dict) else {}
+
+
+def cores(usable: float, own: Collection[int], others: Collection[int], ranks: int) -> float:
+    """How many of the usable cores a rank has for itself: all, where each is bound to its own, else its share."""
+    if not own or ranks < 2:
+        return usable
+    return usable * min(1.0, len({*own, *others}) / (ranks * len(own)))
 
 
 def merged(answers: Sequence[Message]) -> Message:

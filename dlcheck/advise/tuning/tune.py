@@ -55,6 +55,7 @@ class Tuning:
         self._known = interpreter(settings.python, settings.root)
         self._python = self._known or sys.executable
         self._ranks = place.size if place is not None else 1
+        self._cores = float(self._facts["usable_cores"])  # of one rank
         self._limits = bounds(self._system, self._ranks, settings.most_memory)
         self._effects: list[Mapping[str, Any]] = []
         self._method = ""  # that workers are started with where nobody says
@@ -87,12 +88,14 @@ class Tuning:
         if self.place is None:
             return self._run(self._opener())
         with meeting.Leader(self.place, min(meeting.COME_S, self.left())) as leader:
+            own = self._system.affinity()
+            self._cores = meeting.cores(self._cores, own, leader.cpus, self._ranks)
             return self._run(OnAllRanks(self._opener(), leader, self.left))
 
     def follow(self) -> None:
         """Do what the first rank of this node says; raises Lost where it says nothing any more."""
         assert self.place is not None
-        line = meeting.join(self.place, min(meeting.COME_S, self.left()))
+        line = meeting.join(self.place, min(meeting.COME_S, self.left()), self._system.affinity())
         try:
             follow(line, self._opener(), self.settings.budget_s)
         finally:
@@ -228,9 +231,8 @@ class Tuning:
         if settings.wanted.persistent == "off" and not settings.full:
             bench.objective = Objective(data.batches)
         device = bool(result.software.get("cuda"))
-        cores = float(self._facts["usable_cores"]) / self._ranks
         shm = self._facts["shm_free"]
-        here = Machine(cores, self._facts["available_memory"], shm, self._ranks, device)
+        here = Machine(self._cores, self._facts["available_memory"], shm, self._ranks, device)
         wanted = replace(settings.wanted, methods=tuple(methods))
         for number, method in enumerate(methods):
             found = grid.grid(wanted, here, data, result.present, method, full=settings.full)
