@@ -61,6 +61,8 @@ def test_the_budget_is_kept_to_a_block(landscape: Landscape, grid: list[Setting]
     race = searched(trial, grid, budget)
     assert trial.now <= budget + trial.longest
     assert race.trials  # what the loader has now is known whatever the time
+    assert race.narrowed or race.stopped
+    assert not race.narrowed or len(grid) > SMALL or set(race.trials) == set(grid)
 
 
 @pytest.mark.parametrize("noise", [0.02, 0.05])

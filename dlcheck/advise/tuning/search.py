@@ -41,6 +41,7 @@ class Race:
         self.settings = sorted(settings, key=lambda one: one.cost)
         self.trials: dict[Setting, list[float]] = {}
         self.stopped = ""  # why it ended before enough was known
+        self.narrowed = False  # everything that should be has been tried: what remains is to try the best again
         self._evaluate = evaluate
         self._left = left
         self._dice = dice
@@ -54,11 +55,13 @@ class Race:
             self._all(self._in_order())
         else:
             self._walk()
+        self.narrowed = not self.stopped
         self._finish()
 
     def sweep(self) -> None:
         """Everything, as often as a finalist of the search: nothing is left out, nothing is guessed."""
         self._all(self._in_order())
+        self.narrowed = not self.stopped
         for _ in range(PASSES - 1):
             self._between()
             self._all(self._shuffled(usable(self.trials)))

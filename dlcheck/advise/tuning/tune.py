@@ -268,7 +268,9 @@ class Tuning:
             race.sweep() if full else race.run()
         finally:
             result.cost["search_s"] = time.monotonic() - self._start
-            if race.stopped:
+            if race.stopped and race.narrowed:
+                result.notes.append("there was no time to try the best of them as often as would be good")
+            elif race.stopped:
                 result.status = "budget"
                 number = f"{len(race.trials)} of {len(found)} settings had been tried"
                 result.notes.append(f"the time for the search was over when {number}")
