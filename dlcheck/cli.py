@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import date, time
 from fnmatch import fnmatch
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -28,6 +28,7 @@ from dlcheck.findings import CONFIDENCES, Finding, ReportError
 from dlcheck.sections import Sectioned, section
 
 if TYPE_CHECKING:
+    from dlcheck.advise.env import Facts
     from dlcheck.advise.tuning.asking import Settings as Tuned
     from dlcheck.advise.tuning.meeting import Place
     from dlcheck.advise.tuning.result import Result
@@ -465,14 +466,27 @@ def _finish(report: Report, config: Config, options: Mapping[str, Any]) -> int:
 # fixes
 
 
-def _fix(paths: Sequence[str], config: Config, stdin: tuple[str, bytes] | None, options: Mapping[str, Any]) -> int:
-    """Apply fixes, or show what they would change; the exit status."""
+def _fix(
+    paths: Sequence[str],
+    config: Config,
+    stdin: tuple[str, bytes] | None,
+    options: Mapping[str, Any],
+    codes: Collection[str] | None = None,
+) -> int:
+    """Apply fixes, or show what they would change, of the rules in ``codes`` only, if given; the exit status."""
     from dlcheck.engine import stdin_file
     from dlcheck.fixing import fix
     from dlcheck.warm import Warm
 
     warm = Warm()  # a round changes a few files of many
-    fixed = fix(lambda after: _run(paths, config, stdin, options, after, warm), unsafe=options["unsafe_fixes"])
+
+    def check_again(after: Mapping[str, bytes]) -> Report:
+        report = _run(paths, config, stdin, options, after, warm)
+        if codes is not None:
+            report.findings = [finding for finding in report.findings if finding.code in codes]
+        return report
+
+    fixed = fix(check_again, unsafe=options["unsafe_fixes"])
     report = fixed.report
     report.errors += fixed.errors
     if options["diff"]:
@@ -847,6 +861,94 @@ def _statistics(report: Report) -> str:
     ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     width = max((len(str(count)) for count in counts.values()), default=0)
     return "".join(f"{count:>{width}}  {code}  {name}\n" for (code, name), count in ordered)
+
+
+# env, advise
+
+_FORM = click.option("--output-format", "form", type=click.Choice(("text", "json")), default="text", help="[text]")
+_PYTHON = click.option("--python", metavar="PATH", help="The interpreter of the project, which has torch.")
+
+
+@cli.command()
+@click.argument("path", default=".", type=click.Path(readable=False))
+@_FORM
+@_PYTHON
+def env(path: str, form: str, python: str | None) -> None:
+    """Show what this machine has for loaders, where each figure comes from, and which limits will bite.
+
+    PATH is where the data lie. What nobody tells is unknown, and null in JSON.
+    """
+    from dlcheck.advise import render
+
+    if files.is_missing(path):
+        raise Fault(f"{path}: {files.MISSING}")
+    found = _machine_facts(path, python)
+    say(_json(render.env_as_json(found)) if form == "json" else render.env_as_text(found), end="")
+
+
+def _machine_facts(path: str, python: str | None) -> Facts:
+    from dlcheck.advise import env, interpreter
+    from dlcheck.system import System
+
+    folder = common_folder([path])
+    known = interpreter.ask(python, files.root_of(folder) or folder)
+    if python is not None and known.python is None:
+        raise Fault(f"{known.problem}: name the Python of your project with --python")
+    return env.facts(System(), os.path.realpath(path), known)
+
+
+def _json(document: Mapping[str, Any]) -> str:
+    import json
+
+    return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+
+
+@cli.command(cls=Sectioned, elsewhere={"Rules and files": "check"})
+@click.argument("paths", nargs=-1, type=click.Path(readable=False))
+@configuring
+@_FORM
+@_PYTHON
+@click.option("--machine", metavar="FILE", help="Another machine, as `dlcheck env --output-format json` told of it.")
+@click.option("--data", metavar="PATH", help="Where the data lie.  [the first of PATHS]")
+@click.option("--ranks", type=click.IntRange(min=1), help="Processes that train on the machine, each with its workers.")
+@click.option("--diff", is_flag=True, help="Show what --fix would change in loaders and copies, and write nothing.")
+def advise(paths: tuple[str, ...], form: str, diff: bool, **options: Any) -> int:
+    """Say what to set in each loader on this machine, and why.
+
+    Where only a measurement can tell, it gives the bounds, and the command that measures.
+    """
+    from dlcheck.advise import command, machine, render
+
+    paths = paths or (".",)
+    config = _load(paths, options)
+    if diff:
+        return _diff_of_advice(paths, config, form, command.RULES)
+    for name in ("data", "python"):
+        if options["machine"] and options[name]:
+            raise click.UsageError(f"--{name} is about this machine: give it to `dlcheck env` on the other one")
+    try:
+        told = machine.read(options["machine"]) if options["machine"] else None
+    except machine.MachineError as error:
+        raise Fault(str(error)) from None
+    data = options["data"] or paths[0]
+    if files.is_missing(data) and (options["data"] or told is None):
+        raise Fault(f"{data}: {files.MISSING}")
+    facts = told if told is not None else _machine_facts(data, options["python"])
+    found = command.advise(paths, config, facts, options["ranks"], options["target_python"])
+    if form == "json":
+        say(_json(render.as_json(found.advice, found.machine)), end="")
+    else:
+        say(render.as_text(found.advice, found.in_short), end="")
+    for line in found.problems:
+        complain(line)
+    return 2 if found.failed else 0
+
+
+def _diff_of_advice(paths: Sequence[str], config: Config, form: str, rules: Collection[str]) -> int:
+    if form != "text":
+        raise click.UsageError(f"--diff prints a diff, and no {form}: leave out --output-format {form}")
+    off = dict.fromkeys(("update_baseline", "prune_baseline", "error_stale_baseline", "measure", "no_cache"), False)
+    return _fix(paths, config, None, {**off, "diff": True, "unsafe_fixes": True}, rules)
 
 
 # baseline, config, clean

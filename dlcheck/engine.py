@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from dlcheck.cache import Cache, Outcome
     from dlcheck.facts.forms import ModuleFacts
     from dlcheck.gitignore import Patterns
+    from dlcheck.model import Project
     from dlcheck.pages import Page
     from dlcheck.warm import Warm
 
@@ -38,7 +39,8 @@ class Report:
     something, ``partly`` the notebooks of which cells were left out; ``known`` are findings that a baseline
     holds, ``stale`` what it holds in vain; ``refuted`` are findings that were left out because this machine
     refuted them; ``fixed`` counts the fixes that were applied, where any were to be; ``warnings`` are lines
-    about what was passed over; ``read`` are the files, absolute, that were read as texts.
+    about what was passed over; ``read`` are the files, absolute, that were read as texts; ``surveyed`` is what
+    the run's ``survey`` has seen.
     """
 
     findings: list[Finding]
@@ -53,6 +55,7 @@ class Report:
     warnings: list[str] = field(default_factory=list)
     partly: frozenset[str] = frozenset()
     read: frozenset[str] = frozenset()
+    surveyed: list[Any] = field(default_factory=list)
 
     @property
     def readable(self) -> frozenset[str]:
@@ -93,6 +96,7 @@ def check(
     with_subjects: bool = False,
     warm: Warm | None = None,
     cached: bool = False,
+    survey: Callable[[Project], Iterable[Any]] | None = None,
 ) -> Report:
     """Check the files that ``paths`` stand for.
 
@@ -101,10 +105,11 @@ def check(
     ``with_subjects``: findings say in ``measure`` which loader they are about.
     ``warm`` is what earlier runs of this process have left for this one; with ``cached``, what earlier ones
     have left on disk is used, and this one leaves what it found, unless texts are not those of the files.
+    ``survey`` is shown each project, and what it says of it, plain data, is in the report.
     Raises ConfigError where a configuration file of a checked folder is wrong.
     """
-    on_disk = cached and not overlays and stdin is None and not with_subjects and warm is None
-    return _Run(config, stdin, overlays or {}, with_subjects, warm, on_disk).check(paths)
+    on_disk = cached and not overlays and stdin is None and not with_subjects and warm is None and survey is None
+    return _Run(config, stdin, overlays or {}, with_subjects, warm, on_disk, survey).check(paths)
 
 
 def stdin_file(name: str) -> str:
@@ -135,8 +140,11 @@ class _Run:
         with_subjects: bool,
         warm: Warm | None,
         cached: bool,
+        survey: Callable[[Project], Iterable[Any]] | None = None,
     ) -> None:
         self.config = config
+        self.survey = survey
+        self.surveyed: list[Any] = []
         self.cached = cached
         self.with_subjects = with_subjects
         self.warm = warm
@@ -180,7 +188,7 @@ class _Run:
         partly = frozenset(file.file for file in self.files.values() if file.partly)
         read = frozenset(source.file for workspace in self.workspaces.values() for source in workspace.sources())
         report = Report(kept, self.errors, number, self._sources(kept), checked, warnings=self.warnings)
-        return replace(report, partly=partly, read=read)
+        return replace(report, partly=partly, read=read, surveyed=self.surveyed)
 
     # What was found before
 
@@ -409,6 +417,7 @@ class _Run:
     def _judge(self, root: str, members: Iterable[_File], codes: Collection[str]) -> list[Finding]:
         from dlcheck.checks import run
         from dlcheck.model import Project
+        from dlcheck.model.depth import deep_calls
         from dlcheck.model.scopes import Module
 
         named = [(file.source, file.facts) for file in members if file.source is not None and file.facts is not None]
@@ -418,7 +427,11 @@ class _Run:
         workspace, options = self._workspace(root), self.options[root]
         project = Project(workspace, named, targets, options, self._facts, tick, link, self.asked)
         try:
-            return run(project, codes, self._extra_failed, self._describe)
+            with deep_calls():  # first: what begins the run anew should do so early
+                seen = list(self.survey(project)) if self.survey is not None else []
+            found = run(project, codes, self._extra_failed, self._describe)
+            self.surveyed += seen
+            return found
         finally:
             if self.warm is not None:
                 project.forget()

@@ -6,16 +6,16 @@ import codecs
 import os
 import re
 import stat
-from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from dlcheck.source import Source
 
 if TYPE_CHECKING:
     from dlcheck.gitignore import Patterns
-    from dlcheck.skim import Skim
+    from dlcheck.searching import Skims
 
 SUFFIXES = (".py", ".pyw", ".ipynb")
 
@@ -412,7 +412,7 @@ class Workspace:
         finder: Finder,
         overlays: Mapping[str, tuple[str, bytes]] | None = None,
         reader: Callable[[str], bytes] = read,
-        skims: dict[str, Skim] | None = None,
+        skims: Skims | None = None,
     ) -> None:
         self.root = root
         self._read = reader
@@ -424,9 +424,7 @@ class Workspace:
         self._listed: dict[str, frozenset[str]] = {}
         self._exists: dict[str, bool] = {}
         self._looked: set[str] = set()
-        self._skims = {} if skims is None else skims
-        self._words: frozenset[bytes] | None = None
-        self._importing: dict[tuple[str, bytes], list[int]] | None = None
+        self._given_skims = skims
         self._files: tuple[str, ...] | None = None
 
     def files(self) -> Sequence[str]:
@@ -483,6 +481,24 @@ class Workspace:
         """All that was read as text so far."""
         return (source for source in self._sources.values() if source is not None)
 
+    @cached_property
+    def _skims(self) -> Skims:
+        from dlcheck.searching import Skims  # most runs ask nothing of the rest of the project
+
+        skims = Skims() if self._given_skims is None else self._given_skims
+        skims.tidy()
+        return skims
+
+    @cached_property
+    def _entries(self) -> int:
+        """The project's files that can be read, as the skims have them."""
+        entries = 0
+        for file in self.files():
+            data = self.read(file)
+            if data is not None:
+                entries |= self._skims.entry(file, data)
+        return entries
+
     def mentions(self, words: Collection[bytes]) -> list[str]:
         """The files of the project whose bytes contain any of the words."""
         found = []
@@ -492,50 +508,40 @@ class Workspace:
                 found.append(file)
         return found
 
-    def skim(self, file: str) -> Skim | None:
-        """What a file says before it is parsed; None where it cannot be read."""
-        from dlcheck.skim import Skim  # most runs ask nothing of the rest of the project
+    def naming(self, *words: bytes, within: str = "") -> list[str]:
+        """The files of the project in which all of these names stand, whole, and the text ``within`` as well."""
+        found = self._entries
+        for word in words:
+            found = self._skims.having("words", [word], found)
+        text = within.encode()
+        return [file for file, said in self._skims.said(found) if text in said.data]
 
-        data = self.read(file)
-        if data is None:
-            return None
-        known = self._skims.get(file)
-        if known is None or known.data is not data:
-            known = self._skims[file] = Skim(data)
-        return known
+    def reaching(self, stem: bytes, name: bytes, packages: Collection[bytes]) -> list[str]:
+        """The files that name what a module defines and can get at it; first those that may name a loader.
 
-    def importing(self, words: Collection[bytes], names: Collection[bytes]) -> list[str]:
-        """The files whose imports have any of the words, give one of the names, or give names that they do not tell."""
-        if self._importing is None:
-            self._importing = defaultdict(list)
-            for number, file in enumerate(self.files()):
-                said = self.skim(file)
-                if said is not None:
-                    self._note_imports(number, said, self._importing)
-        keys = [("word", word) for word in words] + [("name", name) for name in names] + [("any", b"")]
-        found = {number for key in keys for number in self._importing.get(key, ())}
-        return [self.files()[number] for number in sorted(found)]
+        ``stem`` is the module's last name, ``packages`` are all.  Many files have their own ``main``.
+        """
+        from dlcheck.skim import ANY
 
-    @staticmethod
-    def _note_imports(number: int, said: Skim, importing: dict[tuple[str, bytes], list[int]]) -> None:
-        for word in said.imported:
-            importing["word", word].append(number)
-        for word in said.bound:
-            importing["name", word].append(number)
-        if said.anything:
-            importing["any", b""].append(number)
+        having = self._skims.having
+
+        untold = having("anything", [ANY], self._entries)
+        told = having("imported", [stem, name], self._entries)
+        found = untold | told | having("bound", packages, self._entries)
+        found = having("words", [name], having("words", [stem], found))
+        sure = {file for file, _ in self._skims.said(found & (untold | told))}
+        loaders = {file for file, _ in self._skims.said(having("loaders", [ANY], found))}
+        files = [file for file, said in self._skims.said(found) if file in sure or stem + b"." + name in said.data]
+        return sorted(files, key=lambda file: file not in loaders)
 
     def declaring(self, options: Collection[bytes]) -> list[str]:
         """The files of the project in which an option of a command line stands: ``--name``, without the dashes."""
-        skims = ((file, self.skim(file)) for file in self.files())
-        return [file for file, said in skims if said is not None and not said.options.isdisjoint(options)]
+        return [file for file, _ in self._skims.said(self._skims.having("options", options, self._entries))]
 
     def gives_meaning(self, word: str) -> bool:
         """Whether any file of the project may define, assign or rename something that is called so."""
-        if self._words is None:
-            skims = (self.skim(file) for file in self.files())
-            self._words = frozenset[bytes]().union(*(one.given for one in skims if one is not None))
-        return word.encode(errors="surrogatepass") in self._words or not word.isascii()
+        wanted = word.encode(errors="surrogatepass")
+        return bool(self._skims.having("given", [wanted], self._entries)) or not word.isascii()
 
     def exists(self, file: str) -> bool:
         """Whether there is such a file."""

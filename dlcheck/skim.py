@@ -14,6 +14,8 @@ _IMPORT = re.compile(rb"(?:^|[;:])[ \t\f]*(?:from|import)\b[^\n(;\\]*(?:\([^)]*\
 _BREAK = re.compile(rb"[\s.,()*;:\\#]+")
 _OPTION = re.compile(rb"--([\w\x80-\xff][\w\x80-\xff-]*)")
 _WORD = re.compile(rb"[A-Za-z_\x80-\xff][\w\x80-\xff]*")
+ANY = b"*"
+_ANYTHING = frozenset({ANY})
 _BY_NAME = (b"import_module", b"__import__", b"importlib")
 _MEANING = (
     re.compile(rb"\b(?:def|class)[ \t\\]+([^\W\d][^\s(:\[]*)"),
@@ -33,32 +35,49 @@ def _words(groups: Iterable[Iterable[bytes]]) -> frozenset[bytes]:
 
 
 class Skim:
-    """Of one file.
+    """Of one file, by kinds of words, which are found when they are asked for and not kept.
 
     ``imported`` are all words of its imports, ``bound`` those that may be a name afterwards: not ``a`` of
-    ``from a import b``.  ``anything``: it imports names that it does not tell.  ``options`` are those of command lines.
+    ``from a import b``.  ``options`` are those of command lines, ``words`` all that may be a name.
     """
 
     def __init__(self, data: bytes) -> None:
-        statements = [found.group() for found in _IMPORT.finditer(data)]
         self.data = data
-        self.imported = _words(_BREAK.split(statement) for statement in statements)
-        self.bound = _words(_BREAK.split(statement.partition(b"import")[2]) for statement in statements)
-        starred = any(b"*" in statement for statement in statements)
-        self.anything = starred or any(word in data for word in _BY_NAME)
+
+    @property
+    def imported(self) -> frozenset[bytes]:
+        return _words(_BREAK.split(statement) for statement in self._imports)
+
+    @property
+    def bound(self) -> frozenset[bytes]:
+        return _words(_BREAK.split(statement.partition(b"import")[2]) for statement in self._imports)
 
     @cached_property
+    def _imports(self) -> list[bytes]:
+        return _IMPORT.findall(self.data)
+
+    @property
+    def anything(self) -> frozenset[bytes]:
+        """Something, where it imports names that it does not tell."""
+        by_name = any(word in self.data for word in _BY_NAME)
+        return _ANYTHING if by_name or any(b"*" in statement for statement in self._imports) else frozenset()
+
+    @property
     def given(self) -> frozenset[bytes]:
         return _words(pattern.findall(self.data) for pattern in _MEANING)
 
-    @cached_property
+    @property
     def options(self) -> frozenset[bytes]:
         return _words([_OPTION.findall(self.data)])
 
-    @cached_property
+    @property
     def words(self) -> frozenset[bytes]:
-        """All that may be a name."""
         return _words([_WORD.findall(self.data)])
 
+    @property
+    def loaders(self) -> frozenset[bytes]:
+        """Something, where it may name a loader."""
+        return _ANYTHING if b"oader" in self.data else frozenset()
+
     def may_import(self, *words: bytes) -> bool:
-        return self.anything or not self.imported.isdisjoint(words)
+        return bool(self.anything) or not self.imported.isdisjoint(words)

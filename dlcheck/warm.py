@@ -7,13 +7,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from dlcheck import files
+from dlcheck.searching import Skims
 
 if TYPE_CHECKING:
     from dlcheck.facts import Unreadable
     from dlcheck.facts.forms import ModuleFacts
     from dlcheck.facts.pieces import Pieces
     from dlcheck.model.scopes import Module
-    from dlcheck.skim import Skim
     from dlcheck.source import Source
 
 _Stamp = tuple[int, int, int]
@@ -32,7 +32,7 @@ class Warm:
     def __init__(self, stop: Callable[[], bool] = lambda: False) -> None:
         self.stop = stop
         self.listed: dict[str, tuple[files.Named, ...]] = {}
-        self.skims: dict[str, Skim] = {}
+        self.skims = Skims()
         self._bytes: dict[str, tuple[_Stamp, bytes]] = {}
         self._facts: dict[str, tuple[str, ModuleFacts | Unreadable]] = {}
         self._pieces: dict[str, Pieces] = {}

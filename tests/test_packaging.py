@@ -155,6 +155,8 @@ def package_files(checkout: Path) -> set[str]:
     listed = git("ls-files", "-z", "dlcheck", cwd=checkout).split("\0")
     files = {name for name in listed if name}
     assert files >= {
+        "dlcheck/advise/advice.schema.json",
+        "dlcheck/advise/env.schema.json",
         "dlcheck/dlcheck.schema.json",
         "dlcheck/measure/measurement.schema.json",
         "dlcheck/measure/assets/LICENSES.txt",

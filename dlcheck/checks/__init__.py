@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -26,6 +25,7 @@ from dlcheck.checks import (
 )
 from dlcheck.checks.registry import RULES, SOURCES, Rule, facts, rule
 from dlcheck.findings import Finding
+from dlcheck.model.depth import deep_calls
 from dlcheck.model.loaders import Loader
 from dlcheck.model.loops import BatchLoop, NextCall, first_rounds
 from dlcheck.model.transfers import Transfer
@@ -45,9 +45,6 @@ facts(Transfer, lambda project: project.transfers)
 facts(NextCall, lambda project: [*project.next_calls, *first_rounds(project)])
 facts(BatchLoop, lambda project: project.loops)
 
-# The evaluator answers a question by asking others: deep, but bounded by its own limits.
-_RECURSION = 5_000
-
 
 def run(
     project: Project,
@@ -60,9 +57,7 @@ def run(
     ``failed`` is told of a rule of the user's own that raises; the others go on.
     ``describe`` says of what a rule was called with what those who measure its findings need to know.
     """
-    limit = sys.getrecursionlimit()
-    sys.setrecursionlimit(max(limit, _RECURSION))
-    try:
+    with deep_calls():
         found: list[Finding] = []
         known: dict[type, list[Any]] = {}
         for registered in RULES.values():
@@ -86,8 +81,6 @@ def run(
                     raise
                 failed(registered.code, error)
         return _distinct(found)
-    finally:
-        sys.setrecursionlimit(limit)
 
 
 def _concerned(project: Project, registered: Rule, known: list[Any]) -> list[Any]:

@@ -1,7 +1,4 @@
-"""What this machine can do, and how much of it is free: read from the system, nothing set.
-
-Every file is read below a root, so that recorded trees of other machines can stand in for this one.
-"""
+"""What this machine can do, and how much of it is free: read from the system, nothing set."""
 
 from __future__ import annotations
 
@@ -10,12 +7,14 @@ import platform
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any
 
 from dlcheck.measure.identity import identity
 from dlcheck.measure.record import Fact, Guard
+from dlcheck.system import System
+
+__all__ = ["Pressure", "System", "cache_guard", "capacity_guard", "facts", "free_capacity", "settle"]
 
 FREE_ENOUGH = 0.8  # of the usable cores: with less, what workers gain is what the neighbours leave
 PRESSURE_LIMIT = 0.10  # of the time somebody waits for a CPU
@@ -34,119 +33,6 @@ print(done / (time.perf_counter() - start))
 """
 
 
-@dataclass(frozen=True)
-class System:
-    """The files of a system; ``root`` is another folder in tests."""
-
-    root: str = "/"
-
-    def read(self, path: str) -> str | None:
-        try:
-            with open(os.path.join(self.root, path.lstrip("/"))) as stream:
-                return stream.read().strip()
-        except OSError:
-            return None
-
-    # Cores
-
-    def affinity(self) -> set[int]:
-        if self.root == "/" and hasattr(os, "sched_getaffinity"):
-            return os.sched_getaffinity(0)
-        status = self.read("/proc/self/status") or ""
-        for line in status.splitlines():
-            if line.startswith("Cpus_allowed_list:"):
-                return set(_ranges(line.split(":", 1)[1].strip()))
-        return set(range(os.cpu_count() or 1))
-
-    def physical_cores(self) -> int | None:
-        """Distinct cores among the CPUs that we may run on."""
-        siblings = {
-            self.read(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list") for cpu in self.affinity()
-        }
-        return None if None in siblings or not siblings else len(siblings)
-
-    def quota(self) -> float | None:
-        """Cores that the control group allows: the least on the way to the root."""
-        return min(self._quotas(), default=None)
-
-    def _quotas(self) -> Iterator[float]:
-        for line in (self.read("/proc/self/cgroup") or "").splitlines():
-            number, controllers, path = line.split(":", 2)
-            if number == "0":
-                yield from self._quotas_of_v2(path)
-            elif "cpu" in controllers.split(","):
-                yield from self._quotas_of_v1(controllers, path)
-
-    def _quotas_of_v2(self, path: str) -> Iterator[float]:
-        while True:
-            words = (self.read(f"/sys/fs/cgroup{path.rstrip('/')}/cpu.max") or "max").split()
-            if words[0] != "max" and len(words) == 2:
-                yield int(words[0]) / int(words[1])
-            if path in ("/", ""):
-                return
-            path = os.path.dirname(path)
-
-    def _quotas_of_v1(self, controllers: str, path: str) -> Iterator[float]:
-        for folder in (f"/sys/fs/cgroup/{controllers}{path}", f"/sys/fs/cgroup/cpu{path}", "/sys/fs/cgroup/cpu"):
-            quota, period = (self.read(f"{folder}/cpu.cfs_{name}_us") for name in ("quota", "period"))
-            if quota and period and int(quota) > 0:
-                yield int(quota) / int(period)
-
-    def throttled(self) -> int:
-        """How often the control group has been stopped for using up its quota."""
-        for line in (self.read("/proc/self/cgroup") or "").splitlines():
-            number, _, path = line.split(":", 2)
-            folder = f"/sys/fs/cgroup{path}" if number == "0" else f"/sys/fs/cgroup/cpu{path}"
-            for entry in (self.read(f"{folder}/cpu.stat") or "").splitlines():
-                name, _, value = entry.partition(" ")
-                if name == "nr_throttled":
-                    return int(value)
-        return 0
-
-    def usable_cores(self) -> float:
-        limits = [len(self.affinity()), self.physical_cores(), self.quota()]
-        return min(limit for limit in limits if limit)
-
-    # Memory and load
-
-    def available_memory(self) -> int | None:
-        """Bytes that can still be had: of the machine, or of the control group where that has less."""
-        lines = (self.read("/proc/meminfo") or "").splitlines()
-        limits = [int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:")]
-        for line in (self.read("/proc/self/cgroup") or "").splitlines():
-            number, controllers, path = line.split(":", 2)
-            names = (f"/sys/fs/cgroup{path}/memory.max",) if number == "0" else ()
-            if "memory" in controllers.split(","):
-                names = (f"/sys/fs/cgroup/memory{path}/memory.limit_in_bytes",)
-            limits += [
-                int(text) for name in names if (text := self.read(name)) and text.isdigit() and int(text) < 1 << 60
-            ]
-        return min(limits, default=None)
-
-    def shared_memory(self) -> tuple[int, int] | None:
-        """Bytes of /dev/shm: all, and free; None where there is none."""
-        if not hasattr(os, "statvfs"):
-            return None
-        try:
-            found = os.statvfs(os.path.join(self.root, "dev/shm"))
-        except OSError:
-            return None
-        return found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize
-
-    def pressure(self) -> int | None:
-        """Microseconds so far in which somebody waited for a CPU; None where the kernel does not count them."""
-        text = self.read("/proc/pressure/cpu")
-        if not text:
-            return None
-        return int(text.splitlines()[0].rpartition("=")[2])
-
-
-def _ranges(text: str) -> Iterator[int]:
-    for part in text.split(","):
-        first, _, last = part.partition("-")
-        yield from range(int(first), int(last or first) + 1)
-
-
 def facts(system: System | None = None) -> dict[str, Any]:
     """What a record says of the machine; what is unknown is None."""
     system = system or System()
@@ -162,14 +48,8 @@ def facts(system: System | None = None) -> dict[str, Any]:
         "shm_total": shared[0] if shared else None,
         "shm_free": shared[1] if shared else None,
         "load": list(os.getloadavg()) if hasattr(os, "getloadavg") else None,
-        "world": _world(),
+        "world": int(ranks.value) if (ranks := system.ranks()) else 1,
     }
-
-
-def _world() -> int:
-    """Ranks that share this machine, as torchrun says it; one where it says nothing sensible."""
-    text = os.environ.get("LOCAL_WORLD_SIZE", "")
-    return max(1, int(text)) if text.isdigit() else 1
 
 
 class Pressure:

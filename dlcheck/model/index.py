@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Hashable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from dlcheck.facts import forms
@@ -84,24 +84,27 @@ def is_super(func: forms.Expr) -> bool:
     return isinstance(func, forms.Attr) and isinstance(func.value, forms.Call) and last_name(func.value.func) == "super"
 
 
-_NOTHING: tuple[int, list[Any]] = (0, [])
-
-
 class Index:
     """The names of all modules so far, in the order in which these were added."""
 
     def __init__(self) -> None:
-        self._names: list[Names] = []
-        self._found: dict[tuple[str, Hashable], tuple[int, list[Any]]] = {}
+        self._all: dict[str, _Lists] = {kind: _lists() for kind in _KINDS}
+        self._given: dict[tuple[str, Hashable], list[Any]] = {}
 
     def add(self, module: Module) -> None:
-        self._names.append(module.once("names", names_of))
+        names = module.once("names", names_of)
+        for kind, found in self._all.items():
+            for name, places in getattr(names, kind).items():
+                found[name] += places
 
     def get(self, kind: str, name: Hashable) -> list[Any]:
-        """All that is called so, of one of the kinds of ``Names``."""
-        number, found = self._found.get((kind, name), _NOTHING)
-        if number < len(self._names):
-            more = [one for names in self._names[number:] for one in getattr(names, kind).get(name, ())]
-            found = [*found, *more] if more else found
-            self._found[kind, name] = (len(self._names), found)
-        return found
+        """All that is called so, of one of the kinds of ``Names``; a later module does not change what was given."""
+        found = self._all[kind].get(name, _NOTHING)
+        given = self._given.get((kind, name), _NOTHING)
+        if len(given) != len(found):
+            given = self._given[kind, name] = list(found)
+        return given
+
+
+_KINDS = tuple(one.name for one in fields(Names))
+_NOTHING: list[Any] = []

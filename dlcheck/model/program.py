@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from dlcheck.facts import forms
 from dlcheck.model import calling
 from dlcheck.model.loops import BatchLoop, NextCall, callers_in
-from dlcheck.model.scopes import Link, Module, Scope, dotted
+from dlcheck.model.scopes import Link, Module, Scope, Site, dotted
 from dlcheck.model.values import Const, Made, Value
 from dlcheck.model.worlds import World
 
@@ -62,14 +62,16 @@ def chosen_method(project: Project, value: Value) -> object:
     return ""
 
 
-def start_method(project: Project) -> str | None:
-    """What ``set_start_method("...")`` of the project says, where all calls agree."""
-    return project.once("start method", lambda: _find_start_method(project))
+def start_method(project: Project, within: Collection[Module] | None = None) -> str | None:
+    """What ``set_start_method("...")`` of the project says, or of some modules of it, where all calls agree."""
+    if within is not None:
+        return _find_start_method(site for site in project.calls_named("set_start_method") if site.module in within)
+    return project.once("start method", lambda: _find_start_method(project.calls_named("set_start_method")))
 
 
-def _find_start_method(project: Project) -> str | None:
+def _find_start_method(sites: Iterable[Site]) -> str | None:
     said = set()
-    for site in project.calls_named("set_start_method"):
+    for site in sites:
         call = site.expr
         assert isinstance(call, forms.Call)
         if call.args:

@@ -535,20 +535,11 @@ class Project:
         if scope.name == "forward":
             return  # models are called as objects
         name = scope.owner.name if scope.owner is not None else scope.name
-        words = [word.encode(errors="surrogatepass") for word in (stem, name)]
+        words = (stem.encode(errors="surrogatepass"), name.encode(errors="surrogatepass"))
         packages = [word.encode(errors="surrogatepass") for word in module.name.split(".")]
-        found = [file for file in self.workspace.importing(words, packages) if file not in self.modules]
-        found = [file for file in found if self._can_get_at(file, *words)]
-        found.sort(key=lambda file: b"oader" not in (self.workspace.read(file) or b""))
-        for file in found[:MAX_CALLING_FILES]:
+        found = self.workspace.reaching(*words, packages)
+        for file in [file for file in found if file not in self.modules][:MAX_CALLING_FILES]:
             self.module_at(file)
-
-    def _can_get_at(self, file: str, stem: bytes, name: bytes) -> bool:
-        """Whether a file names what a module defines, and can get at it: many have their own ``main``."""
-        said = self.workspace.skim(file)
-        if said is None or not said.words.issuperset((stem, name)):
-            return False
-        return said.may_import(stem, name) or stem + b"." + name in said.data
 
     def gives_meaning(self, word: str) -> bool:
         """Whether anything of the project may be called so: a function, a class, an attribute."""
@@ -639,7 +630,7 @@ class Project:
         if key not in self._searched:
             self._searched.add(key)
             if len(path) > 1 or path[0].isupper():
-                for file in self.workspace.mentions([f".{'.'.join(path)}".encode()]):
+                for file in self.workspace.naming(*(part.encode() for part in path), within="." + ".".join(path)):
                     self.module_at(file)
         return self._index.get("config", path[-1])
 

@@ -64,6 +64,9 @@ class Array:
 
 Arrays = tuple[Array, ...]
 
+# Where torchvision's datasets take their transform by position.
+_TRANSFORM_AT = {"ImageFolder": 1, **dict.fromkeys(("CIFAR10", "CIFAR100", "MNIST", "FashionMNIST", "KMNIST"), 2)}
+
 
 def sample_bytes(loader: Loader) -> Iterator[tuple[int, World]]:
     """At least so many bytes has a sample of a loader; nothing where no part of it is known."""
@@ -92,7 +95,7 @@ def _of_dataset(ev: Evaluator, alt: DatasetAlt) -> Iterator[tuple[Arrays, World]
             for value, world in calling.returned(ev, ev.frame(method, self_=alt.dataset.instance)):
                 yield arrays_of(ev, value), world
     elif alt.made is not None and alt.made.args is not None and alt.path.startswith("torchvision.datasets."):
-        transform = calling.keyword(alt.made.args, "transform")
+        transform = calling.argument(alt.made.args, "transform", _TRANSFORM_AT.get(alt.path.rpartition(".")[2]))
         for value, world in ev.force(transform) if transform is not None else ():
             yield _transformed(ev, value), world
 
