@@ -53,14 +53,14 @@ landscapes = st.builds(
 NUMBERS = (0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48)
 
 
-def settings(workers: tuple[int, ...], prefetch: tuple[int, ...], pins: tuple[bool, ...]) -> list[Setting]:
+def product(workers: tuple[int, ...], prefetch: tuple[int, ...], pins: tuple[bool, ...]) -> list[Setting]:
     every = {made(number, ahead, pin, method="fork") for number in workers for ahead in prefetch for pin in pins}
     return sorted(every, key=lambda one: one.cost)
 
 
-small = st.builds(settings, st.sampled_from([NUMBERS[:n] for n in (1, 3, 5)]), st.just((2, 4)), st.just((False, True)))
+small = st.builds(product, st.sampled_from([NUMBERS[:n] for n in (1, 3, 5)]), st.just((2, 4)), st.just((False, True)))
 large = st.builds(
-    settings,
+    product,
     st.sampled_from([NUMBERS, NUMBERS[:10], tuple(range(17))]),
     st.sampled_from([(2, 4, 8), (1, 2, 4, 8)]),
     st.just((False, True)),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dlcheck.advise.tuning import grid
@@ -79,6 +79,7 @@ def test_limits_remove_and_say_so(machine: Machine, data: Data, name: str) -> No
     assert 0 in workers(found)
 
 
+@settings(max_examples=100, deadline=None)
 @given(
     st.integers(1, 96),
     st.integers(1 << 20, 64 * GB),

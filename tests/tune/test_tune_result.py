@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import jsonschema
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dlcheck.advise.tuning import page, result, text
@@ -244,6 +244,7 @@ def test_starts_are_changed_where_an_epoch_gets_cheaper(
     assert (chosen.method, chosen.persistent) == taken
 
 
+@settings(max_examples=100, deadline=None)
 @given(
     st.lists(st.tuples(st.sampled_from(["fork", "spawn"]), st.booleans(), st.floats(1e-4, 5)), min_size=1, max_size=4),
     st.floats(1e-4, 1),

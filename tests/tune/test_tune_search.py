@@ -7,9 +7,9 @@ import random
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from landscapes import NUMBERS, Landscape, Trial, landscapes, large, settings, small
+from landscapes import NUMBERS, Landscape, Trial, landscapes, large, product, small
 
 from dlcheck.advise.tuning.choice import MARGIN, choose, interval, spread_of, usable
 from dlcheck.advise.tuning.search import PASSES, SMALL, Race
@@ -28,6 +28,7 @@ def chosen(race: Race) -> Setting:
     return found.setting
 
 
+@settings(max_examples=100, deadline=None)
 @given(landscapes, st.one_of(small, large), st.integers(0, 3))
 def test_without_noise_the_choice_is_within_the_margin_of_the_best(
     landscape: Landscape, grid: list[Setting], seed: int
@@ -36,6 +37,7 @@ def test_without_noise_the_choice_is_within_the_margin_of_the_best(
     assert landscape.seconds(chosen(searched(Trial(landscape), grid, seed=seed))) <= best * (1 + MARGIN)
 
 
+@settings(max_examples=100, deadline=None)
 @given(landscapes, st.one_of(small, large))
 def test_the_choice_is_the_cheapest_of_those_as_good(landscape: Landscape, grid: list[Setting]) -> None:
     race = searched(Trial(landscape), grid)
@@ -45,6 +47,7 @@ def test_the_choice_is_the_cheapest_of_those_as_good(landscape: Landscape, grid:
     assert all(known[one] > min(known.values()) * 1.03 for one in cheaper)
 
 
+@settings(max_examples=100, deadline=None)
 @given(landscapes, large, st.integers(0, 2))
 def test_a_large_grid_takes_at_most_a_third_of_a_sweep(landscape: Landscape, grid: list[Setting], seed: int) -> None:
     assert len(grid) > 50
@@ -55,6 +58,7 @@ def test_a_large_grid_takes_at_most_a_third_of_a_sweep(landscape: Landscape, gri
     assert search.now <= sweep.now / 3
 
 
+@settings(max_examples=100, deadline=None)
 @given(landscapes, st.one_of(small, large), st.floats(0.5, 60), st.floats(0, 0.3))
 def test_the_budget_is_kept_to_a_block(landscape: Landscape, grid: list[Setting], budget: float, noise: float) -> None:
     trial = Trial(landscape, noise=noise)
@@ -78,12 +82,13 @@ def test_with_noise_the_regret_is_small_as_a_rule(noise: float) -> None:
             cores=dice.choice([2, 8, 16]),
             copy=dice.choice([0.0, 0.01]),
         )
-        grid = settings(NUMBERS[: dice.choice([4, 8, 11])], (2, 4, 8), (False, True))
+        grid = product(NUMBERS[: dice.choice([4, 8, 11])], (2, 4, 8), (False, True))
         found = chosen(searched(Trial(landscape, noise=noise, seed=seed), grid, seed=seed))
         missed += landscape.seconds(found) > min(map(landscape.seconds, grid)) * (1 + MARGIN)
     assert missed <= {0.02: 2, 0.05: 4}[noise]
 
 
+@settings(max_examples=100, deadline=None)
 @given(landscapes, st.one_of(small, large), st.sets(st.integers(1, 48), max_size=4))
 def test_what_fails_is_no_end_and_no_choice(landscape: Landscape, grid: list[Setting], broken: set[int]) -> None:
     trial = Trial(landscape)
@@ -99,7 +104,7 @@ def test_what_fails_is_no_end_and_no_choice(landscape: Landscape, grid: list[Set
 
 
 def test_nothing_that_runs_is_nothing_to_choose() -> None:
-    grid = settings(NUMBERS, (2, 4, 8), (False, True))
+    grid = product(NUMBERS, (2, 4, 8), (False, True))
     race = Race(grid, lambda one: math.inf, lambda: math.inf, random.Random(0))
     race.run()
     assert set(race.trials) == set(grid)
@@ -107,14 +112,14 @@ def test_nothing_that_runs_is_nothing_to_choose() -> None:
 
 
 def test_small_grids_are_tried_whole() -> None:
-    grid = settings(NUMBERS[:5], (2, 4), (False, True))
+    grid = product(NUMBERS[:5], (2, 4), (False, True))
     assert len(grid) <= SMALL
     race = searched(Trial(Landscape(0.1, 0, 0.001, 0, 2)), grid)
     assert set(race.trials) == set(grid)
 
 
 def test_what_cannot_win_is_tried_once() -> None:
-    race = searched(Trial(Landscape(0.1, 0, 0.0001, 0.0, 16)), settings((0, 1, 2, 16), (2,), (False,)))
+    race = searched(Trial(Landscape(0.1, 0, 0.0001, 0.0, 16)), product((0, 1, 2, 16), (2,), (False,)))
     assert {one.workers: len(blocks) for one, blocks in race.trials.items()} == {0: 1, 1: 1, 2: 1, 16: 1}
 
 
@@ -122,6 +127,7 @@ def test_what_cannot_win_is_tried_once() -> None:
 
 
 @example(0.02)
+@settings(max_examples=100, deadline=None)
 @given(st.floats(0, 0.029))
 def test_eight_workers_that_are_hardly_faster_are_not_worth_it(gain: float) -> None:
     four, eight = made(4, 2, False, method="fork"), made(8, 2, False, method="fork")
@@ -155,6 +161,7 @@ def test_fewer_workers_then_less_prefetch_then_no_pin() -> None:
     assert found.setting == made(2, 2, False)
 
 
+@settings(max_examples=100, deadline=None)
 @given(st.lists(st.floats(0.5, 2), min_size=2, max_size=6))
 def test_an_interval_holds_its_middle(blocks: list[float]) -> None:
     known = interval(blocks, spread_of({made(1, 2, False): blocks}))
