@@ -42,6 +42,12 @@ def test_who_waits_for_a_network_may_have_more_workers_than_cores() -> None:
     assert max(workers(of(data=waits))) == 48
 
 
+def test_what_a_formula_asks_for_is_tried() -> None:
+    assert workers(of(data=replace(DATA, advised=7))) == [0, 1, 2, 3, 4, 6, 7, 8, 12]
+    assert max(workers(of(data=replace(DATA, advised=40)))) == 40
+    assert max(workers(of(data=replace(DATA, advised=4000)))) == 12
+
+
 def test_what_it_has_now_is_tried_whatever_the_limits() -> None:
     now = made(40, 16, False, method="fork")
     tight = replace(MACHINE, shm=1 << 20)

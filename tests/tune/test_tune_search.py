@@ -111,6 +111,14 @@ def test_nothing_that_runs_is_nothing_to_choose() -> None:
     assert choose(race.trials) is None
 
 
+def test_the_number_that_is_likely_is_tried_first() -> None:
+    trial = Trial(Landscape(0.1, 0, 0.001, 0.01, 16))
+    grid = product(NUMBERS, (2, 4, 8), (False, True))
+    race = Race(grid, trial, lambda: 5.0 - trial.now, random.Random(0), grid[0], hint=12)
+    race.run()
+    assert [one.workers for one in race.trials][:3] == [0, 12, 12]
+
+
 def test_small_grids_are_tried_whole() -> None:
     grid = product(NUMBERS[:5], (2, 4), (False, True))
     assert len(grid) <= SMALL

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
@@ -32,12 +31,16 @@ class Machine:
 
 @dataclass(frozen=True)
 class Data:
-    """What is known of the batches: bytes of one, batches of an epoch, seconds of CPU and of waiting of a sample."""
+    """What is known of the batches: bytes of one, batches of an epoch, seconds of CPU and of waiting of a sample.
+
+    ``advised`` is how many workers a formula asks for that has all of this.
+    """
 
     batch_bytes: int | None = None
     batches: int | None = None
     cpu_s: float | None = None
     wait_s: float | None = None
+    advised: int | None = None
 
 
 @dataclass(frozen=True)
@@ -113,8 +116,9 @@ def _pins(wanted: Wanted, machine: Machine, now: Setting) -> tuple[tuple[bool, .
 def _workers(machine: Machine, data: Data, now: Setting) -> tuple[int, ...]:
     """Powers of two and what lies between them, up to what the cores can keep busy."""
     idle = min(WAITING, data.wait_s / data.cpu_s) if data.cpu_s and data.wait_s else 0.0
-    most = min(MOST, max(1, math.ceil(MORE * machine.cores * (1 + idle))))
+    most = min(MOST, max(1, round(MORE * machine.cores * (1 + idle))))
     found = {one for one in STEPS if one <= most} | {most, now.workers}
+    found |= {data.advised} if data.advised is not None and data.advised <= MOST else set()
     if data.batches:
         found = {one for one in found if one <= data.batches or one == now.workers}
     return tuple(sorted(found))

@@ -37,6 +37,7 @@ class Race:
         dice: random.Random,
         first: Setting | None = None,
         between: Callable[[], None] = lambda: None,
+        hint: int | None = None,
     ) -> None:
         self.settings = sorted(settings, key=lambda one: one.cost)
         self.trials: dict[Setting, list[float]] = {}
@@ -47,6 +48,7 @@ class Race:
         self._dice = dice
         self._first = first
         self._between = between  # told after each pass
+        self._hint = hint  # a number of workers that is likely to be enough
         self._longest = 0.0
 
     def run(self) -> None:
@@ -107,7 +109,7 @@ class Race:
         numbers = sorted({one.workers for one in self.settings})
         self._new([one for one in self.settings if one == self._first])
         # Pinned and not: where pinning holds all workers up, more of them seem to be worth nothing.
-        self._new([one for number in _coarse(numbers) for one in self._plain(number)])
+        self._new([one for number in self._coarse(numbers) for one in self._plain(number)])
         for _ in range(TURNS):
             if self.stopped:
                 return
@@ -123,6 +125,11 @@ class Race:
             fresh = [self._new(self._beside(one, numbers) + self._like(one)) for one in sorted(about, key=_cost)]
             if not any(fresh):
                 return
+
+    def _coarse(self, numbers: Sequence[int]) -> list[int]:
+        """The number that is likely, and every second, with both ends: none, and the most."""
+        rest = sorted({*numbers[::2], numbers[-1]} - {self._hint})
+        return [number for number in numbers if number == self._hint] + rest
 
     def _plain(self, workers: int) -> list[Setting]:
         """The settings that stand for a number of workers, pinned and not: with the least prefetch that is enough."""
@@ -190,8 +197,3 @@ class Race:
 
 def _cost(one: Setting) -> tuple[int, int, bool, bool, str]:
     return one.cost
-
-
-def _coarse(numbers: Sequence[int]) -> list[int]:
-    """Every second number of workers, with both ends: none, and the most."""
-    return sorted({*numbers[::2], numbers[-1]}) if numbers else []

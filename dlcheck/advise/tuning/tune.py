@@ -13,6 +13,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 from dlcheck import __version__
+from dlcheck.advise.recommend import DatasetFacts, MachineFacts, recommend
 from dlcheck.advise.tuning import choice, grid, meeting, proving
 from dlcheck.advise.tuning.asking import Listener, Settings, Shown, asked, rerun
 from dlcheck.advise.tuning.bounds import Bounds, bounds
@@ -220,7 +221,9 @@ class Tuning:
     def _search(self, bench: Bench) -> None:
         result, settings = self.result, self.settings
         known = result.workload
-        data = Data(known["batch_bytes"], known.get("batches"), known.get("cpu_s"), known.get("wait_s"))
+        advised = self._advised()
+        result.workload = {**known, "advised_workers": advised}
+        data = Data(known["batch_bytes"], known.get("batches"), known.get("cpu_s"), known.get("wait_s"), advised)
         assert result.present is not None
         available = tuple(one for one in METHODS if one in _methods_here())
         now = result.present.method or self._method
@@ -246,6 +249,23 @@ class Tuning:
             if number + 1 < len(methods):
                 result.notes.append(f"no workers can be started with {method}: {with_workers[0].failure}")
 
+    def _advised(self) -> int | None:
+        """The number of workers that a formula asks for, from what was measured of samples and of a step."""
+        known, step, facts = self.result.workload, self.result.step, self._facts
+        dataset = DatasetFacts(
+            batch_size=known.get("batch_size"),
+            sample_bytes=known.get("sample_bytes"),
+            cpu_s=known.get("cpu_s"),
+            wait_s=known.get("wait_s"),
+            variation=known.get("variation"),
+            samples=known.get("size"),
+            step_s=step["s"] if step.get("kind") in ("idle-wait", "cpu-spin") else None,
+            start_method=self._method,
+        )
+        here = MachineFacts(self._cores, self._ranks, facts["available_memory"], facts["shm_free"], facts["shm_total"])
+        number = recommend(dataset, here).num_workers
+        return number.value if number.basis == "measured" and isinstance(number.value, int) else None
+
     def _announce(self, found: Grid, settings: Settings) -> None:
         result = self.result
         result.grid, result.removed = len(found), found.removed
@@ -262,7 +282,8 @@ class Tuning:
         first = result.present if full else grid.steady(result.present, method)
         evaluate = self._whole(bench) if full else bench.try_
         share = 1 - SEARCH / 4 if full else SEARCH
-        race = Race(found.settings, evaluate, lambda: self.left(share), self._dice, first, bench.renew)
+        hint = result.workload.get("advised_workers")
+        race = Race(found.settings, evaluate, lambda: self.left(share), self._dice, first, bench.renew, hint)
         self._race = race
         try:
             race.sweep() if full else race.run()
