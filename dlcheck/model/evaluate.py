@@ -56,6 +56,7 @@ class Evaluator:
         self.project = project
         self._tick = tick
         self._frames: dict[Hashable, Frame] = {}
+        self._any_frames: dict[Scope, Frame] = {}
         self._constants: dict[tuple[type, object], list[Alt]] = {}
         self._memo: dict[Hashable, list[Alt]] = {}
         self._open: set[Hashable] = set()  # questions being answered
@@ -96,11 +97,12 @@ class Evaluator:
 
     def any_frame(self, scope: Scope) -> Frame:
         """The frame of a scope; of a function, that anybody may call, and a method's ``self`` is any object."""
-        if scope.kind != "function":
-            return self.frame(scope)
-        owner = scope.owner
-        self_ = Instance(owner) if owner is not None and not scope.has_decorator("staticmethod") else None
-        return self.frame(scope, self_=self_)
+        found = self._any_frames.get(scope)
+        if found is None:
+            owner = scope.owner if scope.kind == "function" else None
+            self_ = Instance(owner) if owner is not None and not scope.has_decorator("staticmethod") else None
+            found = self._any_frames[scope] = self.frame(scope, self_=self_)
+        return found
 
     def remember(self, key: Hashable, compute: Callable[[], list[Alt]]) -> list[Alt]:
         """``compute()`` once; a question asked while it is being answered is Unknown."""
