@@ -253,7 +253,7 @@ def test_a_loader_is_tuned(console: Console, project: Path) -> None:
 
 
 @NEED_TORCH
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_factory_s_own_step_and_no_record(console: Console, project: Path) -> None:
     done = console(
         "--factory", "data:stepped", "--workers", "0,1", "--prefetch", "2", "--start-methods", "fork", "--no-records",
@@ -273,12 +273,13 @@ def test_a_stream_has_no_length_and_is_tuned(console: Console) -> None:
 
 
 @NEED_TORCH
-@pytest.mark.slow
+@pytest.mark.long
 def test_everything_is_tried_with_full(console: Console) -> None:
     words = ("--workers", "0,1", "--start-methods", "fork", "--no-records")
     found = read(console("--factory", "data:loader", "--full", *SMALL, *words))
-    kinds = {(row["num_workers"], row["persistent_workers"]): len(row["blocks"]) for row in found["rows"]}
-    assert kinds == {(0, False): 4, (1, False): 4, (1, True): 4}
+    blocks = {(row["num_workers"], row["persistent_workers"]): len(row["blocks"]) for row in found["rows"]}
+    assert blocks.keys() == {(0, False), (1, False), (1, True)}
+    assert all(1 <= number <= 4 for number in blocks.values()), "four times, as far as the budget goes"
     assert len(found["starts"]) == 3
 
 
@@ -471,7 +472,7 @@ if __name__ == "__main__":
 
 @NEED_TORCH
 @POSIX
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.skipif(TORCHRUN is None, reason="needs torchrun")
 def test_a_program_that_trains_on_ranks_is_started_again_and_again(project: Path) -> None:
     (project / "ddp.py").write_text(DDP)

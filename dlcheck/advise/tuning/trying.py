@@ -87,11 +87,12 @@ class Bench:
             host, self._host = self._host, None
             host.close()
 
-    def _ask(self, config: Mapping[str, Any]) -> dict[str, Any]:
+    def _ask(self, config: Mapping[str, Any], most_s: float = math.inf) -> dict[str, Any]:
         """A block; a process that has ended with it, or hangs, is given up."""
         host = self.host()
         try:
-            return host.ask({"cmd": "block", "arm": "tune", "config": dict(config)}, self._answer_s)
+            patience = min(self._answer_s, most_s)
+            return host.ask({"cmd": "block", "arm": "tune", "config": dict(config)}, patience)
         except Failed as error:
             if error.stage in ENDED or error.kind == "Timeout":
                 self.close()
@@ -137,11 +138,11 @@ class Bench:
             return f"left out: like {failures[0].setting.short}, {failures[0].failure}"
         return ""
 
-    def start(self, one: Setting) -> Start:
+    def start(self, one: Setting, most_s: float = math.inf) -> Start:
         """What the start and the end of an epoch cost under a setting; once asked, it is known."""
         if one not in self.starts:
             try:
-                answer = self._ask(starting(one, self.step))
+                answer = self._ask(starting(one, self.step), most_s)
                 self.starts[one] = Start(one, float(answer["t"]), float(answer["once"]))
             except Failed as error:
                 self.starts[one] = Start(one, failure=str(error))

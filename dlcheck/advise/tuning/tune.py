@@ -33,6 +33,7 @@ from dlcheck.measure.workload import Command
 
 SEARCH = 0.5  # of the budget, at most; what is left of it goes to the proof
 STARTS = 0.62  # by then all starts have been timed
+LEAST_START_S = 1.0
 STEP = 0.25  # of the budget, at most: to learn how long a step of the program takes
 FACTS_S = 2.0
 LEAST_PATIENCE_S = 20.0
@@ -347,11 +348,11 @@ class Tuning:
             if wanted.methods is None and one.method != own.method and proving.settled(timed, step_s, batches):
                 result.notes.append("other start methods are not timed: none could make an epoch 5 % cheaper")
                 break
-            if self.left(STARTS) <= 0:
+            if self.left(STARTS) < LEAST_START_S:
                 result.notes.append("the time for it was over before all ways to start workers had been timed")
                 break
             self._show(f"starts workers: {one.method}", number, len(every))
-            bench.start(one)
+            bench.start(one, self.left(STARTS))  # what comes after it is the proof, which needs its time
         chosen, why = proving.kept(own, list(bench.starts.values()), step_s, batches)
         result.notes += [why] if why else []
         return chosen
