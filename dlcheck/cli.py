@@ -490,8 +490,7 @@ def _fix(
     report = fixed.report
     report.errors += fixed.errors
     if options["diff"]:
-        for change in fixed.changes:
-            say(change.diff(), end="")
+        _put("".join(change.diff() for change in fixed.changes), options["output_file"])
         _complain_of(report)
         return 2 if report.errors else int(bool(fixed.changes))
     given = stdin_file(stdin[0]) if stdin is not None else ""
@@ -826,16 +825,21 @@ def _write(report: Report, config: Config, options: Mapping[str, Any]) -> None:
         text = _statistics(report)
     elif statistics:
         sys.stderr.write(_statistics(report))
-    if target is None:
-        say(text, end="")
-    else:
-        try:
-            with open(target, "w", encoding="utf-8", errors="backslashreplace", newline="\n") as stream:
-                stream.write(text)
-        except OSError as error:
-            raise Fault(f"{target}: {error.strerror or error}") from None
+    _put(text, target)
     if not people or target is not None or statistics:
         _complain_of(report)
+
+
+def _put(text: str, target: str | None) -> None:
+    """Write a report to a file, or to standard output."""
+    if target is None:
+        say(text, end="")
+        return
+    try:
+        with open(target, "w", encoding="utf-8", errors="backslashreplace", newline="\n") as stream:
+            stream.write(text)
+    except OSError as error:
+        raise Fault(f"{target}: {error.strerror or error}") from None
 
 
 def wants_color(choice: str) -> bool:
@@ -948,7 +952,7 @@ def _diff_of_advice(paths: Sequence[str], config: Config, form: str, rules: Coll
     if form != "text":
         raise click.UsageError(f"--diff prints a diff, and no {form}: leave out --output-format {form}")
     off = dict.fromkeys(("update_baseline", "prune_baseline", "error_stale_baseline", "measure", "no_cache"), False)
-    return _fix(paths, config, None, {**off, "diff": True, "unsafe_fixes": True}, rules)
+    return _fix(paths, config, None, {**off, "output_file": None, "diff": True, "unsafe_fixes": True}, rules)
 
 
 # baseline, config, clean
