@@ -30,10 +30,10 @@ from dlcheck.sections import Sectioned, section
 if TYPE_CHECKING:
     from dlcheck.advise.env import Facts
     from dlcheck.advise.tuning.asking import Settings as Tuned
-    from dlcheck.advise.tuning.meeting import Place
     from dlcheck.advise.tuning.result import Result
     from dlcheck.engine import Report
     from dlcheck.measure.command import Listener
+    from dlcheck.measure.meeting import Place
     from dlcheck.measure.recording import Settings
     from dlcheck.pages import Page
     from dlcheck.warm import Warm
@@ -1244,7 +1244,7 @@ def tune(**options: Any) -> int:
 
     Nothing is written into your files.
     """
-    from dlcheck.advise.tuning import meeting
+    from dlcheck.measure import meeting
 
     settings = _tune_settings(options)
     here = meeting.place(os.environ)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import socket
 import sys
 import time
 import zlib
@@ -14,6 +13,7 @@ from typing import Any, NamedTuple, Protocol
 
 from dlcheck.measure.children import WORKER, Child, Failed, checked, failed
 from dlcheck.measure.endings import last_line
+from dlcheck.measure.meeting import environment, free_port
 from dlcheck.measure.program import Connection, Event, Program, Reason, assignments, words
 from dlcheck.measure.record import Verdict
 from dlcheck.measure.workload import Command
@@ -35,25 +35,6 @@ class Ranks(Protocol):
     def ask(self, request: Mapping[str, Any], limit_s: float) -> list[dict[str, Any]]: ...
 
     def close(self) -> None: ...
-
-
-def environment(rank: int, port: int, world: int = WORLD) -> dict[str, str]:
-    """What torchrun tells a process of one of ``world`` on this machine, who meet at ``port``."""
-    return {
-        "RANK": str(rank),
-        "LOCAL_RANK": str(rank),
-        "GROUP_RANK": "0",
-        "WORLD_SIZE": str(world),
-        "LOCAL_WORLD_SIZE": str(world),
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(port),
-    }
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-        return port
 
 
 # The user's program
@@ -138,7 +119,7 @@ def of_program(command: Command, world: int, limit_s: float) -> Stopped:
     assigned, line = assignments(words(command.line))
     if world < WORLD:
         port = free_port()
-        own = json.dumps([environment(rank, port) for rank in range(WORLD)])
+        own = json.dumps([environment(rank, port, WORLD) for rank in range(WORLD)])
         line = [sys.executable, "-I", "-S", str(LAUNCH), own, *line]
     spec = {**command.spec("extract"), "every_rank": True}
     program = Program(line, spec, env={**command.environment, **assigned}, on_effects=command.on_effects)
@@ -157,7 +138,7 @@ class Children:
         port = free_port()
         try:
             for rank in range(WORLD):
-                self._children.append(Child(python, request, dice, environment(rank, port)))
+                self._children.append(Child(python, request, dice, environment(rank, port, WORLD)))
             self.ready: Mapping[str, Any] = self._all(lambda child: child.ready, limit_s)[0]
         except BaseException:
             self.close()

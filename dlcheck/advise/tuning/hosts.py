@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from statistics import median
 from typing import Any, Protocol
 
-from dlcheck.advise.tuning import meeting
 from dlcheck.advise.tuning.bounds import PASSED, Bounds, Watch
-from dlcheck.measure import program, ranks
+from dlcheck.measure import lockstep, meeting, program
 from dlcheck.measure.children import BLOCK_LIMIT_S, START_LIMIT_S, Child, Failed, Host
+from dlcheck.measure.lockstep import LEAST_S, Left, Lockstep, Together
+from dlcheck.measure.meeting import among
 from dlcheck.measure.program import SET_UP_S
 from dlcheck.measure.record import Evidence
 from dlcheck.measure.workload import Command
 
-LEAST_S = 1.0  # that a process is given to answer, however little time is left
 STEPS = 10  # of the user's loop, in a stretch of which its step is timed
 STRETCHES = 3
-Left = Callable[[], float]
 _PIDS = re.compile(r" ?\(pid(?:\(s\))? [\d, ]+\)")
 
 
@@ -156,54 +155,12 @@ class OfProgram:
 # Several ranks
 
 
-def among(place: meeting.Place | None, port: int) -> dict[str, str]:
-    """What a process of a rank has in its environment: the ranks of this node are all there are, and meet anew.
-
-    Where the launcher's own meeting place would be used again, they would find what an earlier start has left there.
-    """
-    if place is None:
-        return {}
-    return {**ranks.environment(place.local, port, place.size), "TORCHELASTIC_USE_AGENT_STORE": "False"}
-
-
-class Together:
-    """The same host on each rank of this node: asked at the same time, and the slowest answer counts."""
-
-    def __init__(self, own: Host, number: int, leader: meeting.Leader, left: Left) -> None:
-        self._own = own
-        self._number = number
-        self._leader = leader
-        self._left = left
-
-    @property
-    def ready(self) -> Mapping[str, Any]:
-        return self._own.ready
-
-    @property
-    def side_effects(self) -> Mapping[str, Any] | None:
-        return getattr(self._own, "side_effects", None)
-
-    def ask(self, request: Mapping[str, Any], limit_s: float = BLOCK_LIMIT_S) -> dict[str, Any]:
-        limit = max(LEAST_S, min(limit_s, self._left()))
-        self._leader.tell({"do": "ask", "host": self._number, "request": request, "limit": limit})
-        return _all(self._leader, lambda: self._own.ask(request, limit), limit)
-
-    def close(self) -> None:
-        try:
-            self._own.close()
-        finally:
-            self._leader.tell({"do": "close", "host": self._number})
-            self._leader.hear(meeting.GRACE_S)
-
-
-@dataclass
+@dataclass(frozen=True)
 class OnAllRanks:
-    """Opens what the leader opens on every other rank as well."""
+    """Opens on every other rank as well what this one opens."""
 
     own: Opener
-    leader: meeting.Leader
-    left: Left
-    _opened: int = field(default=0, init=False)
+    ranks: Lockstep
 
     @property
     def evidence(self) -> Evidence:
@@ -214,80 +171,20 @@ class OnAllRanks:
         return self.own.one_process
 
     def open(self, port: int = 0) -> Together:
-        self._opened += 1
-        number, limit, port = self._opened, max(LEAST_S, self.left()), port or ranks.free_port()
-        self.leader.tell({"do": "open", "host": number, "limit": limit, "port": port})
-        opened: list[Host] = []
-
-        def start() -> dict[str, Any]:
-            opened.append(self.own.open(port))
-            return {"ready": dict(opened[0].ready)}
-
-        try:
-            _all(self.leader, start, limit)
-        except BaseException:
-            for host in opened:
-                host.close()
-            raise
-        return Together(opened[0], number, self.leader, self.left)
+        return self.ranks.open(self.own.open)
 
     def step(self, limit_s: float, port: int = 0) -> float:
-        port = port or ranks.free_port()
-        self.leader.tell({"do": "step", "limit": limit_s, "port": port})
-        found: float = _all(self.leader, lambda: {"t": self.own.step(limit_s, port)}, limit_s)["t"]
+        port = port or meeting.free_port()
+        message = {"do": "step", "port": port}
+        found: float = self.ranks.do(message, lambda: {"t": self.own.step(limit_s, port)}, limit_s)["t"]
         return found
-
-
-def _all(leader: meeting.Leader, own: Callable[[], dict[str, Any]], limit_s: float) -> dict[str, Any]:
-    """What this rank and all others say, as one answer; Failed where one fails, after all have answered."""
-    failure: Failed | None = None
-    answers: list[dict[str, Any]] = []
-    try:
-        answers.append(own())
-    except Failed as error:
-        failure = error
-    for line, said in zip(leader.others, leader.hear(limit_s + meeting.GRACE_S), strict=True):
-        if "failed" in said:
-            told = said["failed"]
-            failure = failure or Failed(told["stage"], told["kind"], f"{told['message']} (rank {line.rank})")
-        else:
-            answers.append(said["answer"])
-    if failure is not None:
-        raise failure
-    return meeting.merged(answers)
 
 
 def follow(line: meeting.Line, opener: Opener, budget_s: float) -> None:
     """Do what the first rank says, until it says that it is over.  Raises Lost where it says nothing any more."""
-    hosts: dict[int, Host] = {}
-    try:
-        while True:
-            # It measures by itself in between, at most as long as all may take.
-            message = line.receive(budget_s + meeting.COME_S)
-            if message["do"] == "end":
-                return
-            line.send(_done(message, hosts, opener))
-    finally:
-        for host in hosts.values():
-            host.close()
 
+    def step(message: meeting.Message) -> dict[str, Any]:
+        return {"t": opener.step(message["limit"], message["port"])}
 
-def _done(message: meeting.Message, hosts: dict[int, Host], opener: Opener) -> meeting.Message:
-    number, limit, port = (message.get(name, 0) for name in ("host", "limit", "port"))
-    try:
-        if message["do"] == "open":
-            hosts[number] = opener.open(port)
-            return {"answer": {"ready": bool(hosts[number].ready)}}
-        if message["do"] == "ask":
-            if number not in hosts:
-                raise Failed("process", "", "its process could not be started")
-            return {"answer": hosts[number].ask(message["request"], limit)}
-        if message["do"] == "step":
-            return {"answer": {"t": opener.step(limit, port)}}
-        if number in hosts:
-            hosts.pop(number).close()
-        return {"answer": {}}
-    except Failed as error:
-        if message["do"] == "open" and number in hosts:
-            hosts.pop(number).close()
-        return {"failed": {"stage": error.stage, "kind": error.kind, "message": error.message}}
+    # It measures by itself in between, at most as long as all may take.
+    lockstep.follow(line, lambda _, port: opener.open(port), budget_s + meeting.COME_S, {"step": step})

@@ -8,12 +8,13 @@ from typing import Any
 
 from dlcheck.advise.tuning.bounds import PASSED
 from dlcheck.advise.tuning.choice import MARGIN
-from dlcheck.advise.tuning.hosts import Left, Opener
+from dlcheck.advise.tuning.hosts import Opener
 from dlcheck.advise.tuning.result import Proof, Row, Start
 from dlcheck.advise.tuning.setting import Setting, made
 from dlcheck.advise.tuning.trying import starting, stretch
 from dlcheck.measure import verdict
 from dlcheck.measure.children import Host
+from dlcheck.measure.lockstep import Left
 from dlcheck.measure.record import Effect, Guard, Metric
 from dlcheck.measure.runner import SLOW_S, Comparison, Group, Listener, Outcome, Runner, guards
 from dlcheck.measure.statistics import LOOKS

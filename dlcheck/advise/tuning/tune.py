@@ -14,7 +14,7 @@ from typing import Any
 
 from dlcheck import __version__
 from dlcheck.advise.recommend import DatasetFacts, MachineFacts, recommend
-from dlcheck.advise.tuning import choice, grid, meeting, proving
+from dlcheck.advise.tuning import choice, grid, proving
 from dlcheck.advise.tuning.asking import Listener, Settings, Shown, asked, rerun
 from dlcheck.advise.tuning.bounds import Bounds, bounds
 from dlcheck.advise.tuning.grid import Data, Grid, Machine
@@ -23,8 +23,9 @@ from dlcheck.advise.tuning.result import Result, Row
 from dlcheck.advise.tuning.search import PASSES, SMALL, Race
 from dlcheck.advise.tuning.setting import METHODS, Setting, present
 from dlcheck.advise.tuning.trying import ANSWER_S, BLOCK_S, Bench, Gone, Objective
-from dlcheck.measure import machine, program, undoing
+from dlcheck.measure import machine, meeting, program, undoing
 from dlcheck.measure.children import Failed, interpreter, reaching
+from dlcheck.measure.lockstep import Lockstep
 from dlcheck.measure.record import Guard
 from dlcheck.measure.recording import software
 from dlcheck.measure.runner import Progress
@@ -92,7 +93,7 @@ class Tuning:
         with meeting.Leader(self.place, min(meeting.COME_S, self.left())) as leader:
             own = self._system.affinity()
             self._cores = meeting.cores(self._cores, own, leader.cpus, self._ranks)
-            return self._run(OnAllRanks(self._opener(), leader, self.left))
+            return self._run(OnAllRanks(self._opener(), Lockstep(leader, self.left)))
 
     def follow(self) -> None:
         """Do what the first rank of this node says; raises Lost where it says nothing any more."""
@@ -140,11 +141,7 @@ class Tuning:
 
     def _end(self, bench: Bench) -> None:
         result = self.result
-        try:
-            bench.close()
-        except meeting.Lost as error:
-            if result.status != "interrupted":  # who presses Ctrl-C ends all ranks
-                result.notes.append(str(error))
+        bench.close()
         program.close_all()
         self._collect(bench)
         result.effects = undoing.merged({}, *self._effects)

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from dlcheck.advise.tuning import meeting
-from dlcheck.advise.tuning.hosts import OnAllRanks, follow
-from dlcheck.advise.tuning.meeting import Leader, Lost, Place, join, merged, place
+from dlcheck.measure import meeting
 from dlcheck.measure.children import Failed
+from dlcheck.measure.lockstep import Lockstep, follow
+from dlcheck.measure.meeting import Leader, Lost, Place, join, merged, place
 
 TORCHRUN = {"LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2", "RANK": "1", "WORLD_SIZE": "2", "MASTER_PORT": "29500"}
 SLURM = {"SLURM_PROCID": "5", "SLURM_LOCALID": "1", "SLURM_NODEID": "1", "SLURM_STEP_ID": "0", "SLURM_JOB_ID": "7"}
@@ -70,7 +70,7 @@ def echo(own: Place) -> None:
     line = join(own, 20, [own.local, 7])
     with contextlib.suppress(Lost):  # sent away, or the leader has missed another
         while (said := line.receive(20))["do"] != "end":
-            line.send({"rank": own.local, "heard": said["do"]})
+            line.send({"rank": own.local, "heard": said["do"], "number": said["number"]})
     line.close()
 
 
@@ -79,7 +79,7 @@ def test_ranks_meet_and_end(places: list[Place]) -> None:
     with Leader(places[0], 20) as leader:
         assert os.stat(places[0].file).st_mode & 0o077 == 0
         leader.tell({"do": "this"})
-        assert leader.hear(20) == [{"rank": 1, "heard": "this"}, {"rank": 2, "heard": "this"}]
+        assert leader.hear(20) == [{"rank": rank, "heard": "this", "number": 1} for rank in (1, 2)]
     for thread in threads:
         thread.join(20)
         assert not thread.is_alive()
@@ -106,6 +106,15 @@ def test_a_rank_that_dies_is_named(places: list[Place]) -> None:
         leader.tell({"do": "this"})
         with pytest.raises(Lost, match="rank 1 has ended"):
             leader.hear(20)
+
+
+def test_an_answer_that_comes_late_is_no_answer_to_what_came_after(places: list[Place]) -> None:
+    for own in places[1:]:
+        aside(partial(echo, own))
+    with Leader(places[0], 20) as leader:
+        leader.tell({"do": "this"})  # and whoever asked has been interrupted
+        leader.tell({"do": "that"})
+        assert [said["heard"] for said in leader.hear(20)] == ["that", "that"]
 
 
 def test_strangers_are_sent_away(places: list[Place]) -> None:
@@ -152,14 +161,28 @@ def test_cores_are_shared_unless_each_rank_has_its_own() -> None:
     assert meeting.cores(8, (), (), 4) == 8
 
 
+def test_what_a_process_is_told_of_its_ranks() -> None:
+    one, other = meeting.alone(), meeting.alone()
+    assert (one["RANK"], one["WORLD_SIZE"], one["TORCHELASTIC_USE_AGENT_STORE"]) == ("0", "1", "False")
+    assert one.keys() == other.keys()
+    among = meeting.among(Place(1, 3, False, "job"), 4711)
+    assert (among["RANK"], among["WORLD_SIZE"], among["MASTER_PORT"]) == ("1", "3", "4711")
+    assert meeting.among(None, 4711) == {}
+
+
 # What ranks do together
 
 
 class Host:
-    def __init__(self, seconds: float, fails: bool) -> None:
-        self.ready = {"setup_s": 0.0}
-        self.seconds, self.fails = seconds, fails
-        self.closed = False
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self.fails = self.never_ready = self.closed = False
+
+    @property
+    def ready(self) -> dict[str, Any]:
+        if self.never_ready:
+            raise Failed("start", "ValueError", "no such split", "data.py:3")
+        return {"setup_s": self.seconds}
 
     def ask(self, request: Any, limit_s: float = 1.0) -> dict[str, Any]:
         if self.fails:
@@ -170,61 +193,85 @@ class Host:
         self.closed = True
 
 
-class Opener:
-    evidence: Any = "factory"
-    one_process = False
+class Starts:
+    """What a rank starts."""
 
-    def __init__(self, seconds: float, fails: bool = False) -> None:
-        self.seconds, self.fails = seconds, fails
+    def __init__(self, seconds: float, *, fails: bool = False, never_ready: bool = False) -> None:
+        self.seconds, self.fails, self.never_ready = seconds, fails, never_ready
         self.hosts: list[Host] = []
         self.ports: list[int] = []
+        self.told: list[Any] = []
 
-    def open(self, port: int = 0) -> Host:
+    def start(self, port: int) -> Host:
+        if self.fails:
+            raise Failed("start", "", "no such program")
         self.ports.append(port)
-        self.hosts.append(Host(self.seconds, self.fails))
+        self.hosts.append(Host(self.seconds))
+        self.hosts[-1].never_ready = self.never_ready
         return self.hosts[-1]
 
-    def step(self, limit_s: float, port: int = 0) -> float:
-        return self.seconds
+    def opened(self, what: Any, port: int) -> Host:
+        self.told.append(what)
+        return self.start(port)
 
 
-def following(own: Place, opener: Opener) -> None:
-    follow(join(own, 20), opener, 60)
+Make = Callable[..., Lockstep]
 
 
 @pytest.fixture
-def together(places: list[Place]) -> Iterator[Callable[..., tuple[OnAllRanks, list[Opener]]]]:
+def lockstep(places: list[Place]) -> Iterator[Make]:
     leaders: list[Leader] = []
 
-    def make(*openers: Opener) -> tuple[OnAllRanks, list[Opener]]:
-        for own, opener in zip(places[1:], openers[1:], strict=True):
-            aside(partial(following, own, opener))
+    def following(own: Place, starts: Starts) -> None:
+        follow(join(own, 20), starts.opened, 60, {"step": lambda message: {"t": starts.seconds}})
+
+    def make(*others: Starts) -> Lockstep:
+        for own, starts in zip(places[1:], others, strict=True):
+            aside(partial(following, own, starts))
         leaders.append(Leader(places[0], 20))
-        return OnAllRanks(openers[0], leaders[0], lambda: 60.0), list(openers)
+        return Lockstep(leaders[0], lambda: 60.0)
 
     yield make
     for leader in leaders:
         leader.close()
 
 
-def test_all_ranks_are_asked(together: Callable[..., tuple[OnAllRanks, list[Opener]]]) -> None:
-    every, openers = together(Opener(0.1), Opener(0.3), Opener(0.2))
-    host = every.open()
+def test_all_ranks_are_asked(lockstep: Make) -> None:
+    first, others = Starts(0.1), [Starts(0.3), Starts(0.2)]
+    ranks = lockstep(*others)
+    assert ranks.size == 3
+    host = ranks.open(first.start, {"factory": "data:make"})
+    assert host.ready == {"setup_s": 0.1}
     assert host.ask({"cmd": "block"})["t"] == 0.3
-    assert every.step(5) == 0.3
-    every.open().close()
-    assert openers[0].ports == openers[1].ports == openers[2].ports
-    assert len(set(openers[0].ports)) == 2  # each start meets anew
+    assert ranks.do({"do": "step"}, lambda: {"t": 0.1}, 5)["t"] == 0.3
+    ranks.open(first.start).close()
+    assert [starts.told for starts in others] == [[{"factory": "data:make"}, {}]] * 2
+    assert first.ports == others[0].ports == others[1].ports
+    assert len(set(first.ports)) == 2  # each start meets anew
     host.close()
-    assert all(opener.hosts[0].closed for opener in openers)
+    assert all(starts.hosts[0].closed and starts.hosts[1].closed for starts in (first, *others))
 
 
-def test_one_rank_that_fails_fails_all_and_they_go_on(
-    together: Callable[..., tuple[OnAllRanks, list[Opener]]],
-) -> None:
-    every, openers = together(Opener(0.1), Opener(0.3, fails=True), Opener(0.2))
-    host = every.open()
+def test_one_rank_that_fails_fails_all_and_they_go_on(lockstep: Make) -> None:
+    first, others = Starts(0.1), [Starts(0.3), Starts(0.2)]
+    host = lockstep(*others).open(first.start)
+    others[0].hosts[0].fails = True
     with pytest.raises(Failed, match=r"no such file \(rank 1\)"):
         host.ask({"cmd": "block"})
-    openers[1].hosts[0].fails = False
+    others[0].hosts[0].fails = False
     assert host.ask({"cmd": "block"})["t"] == 0.3
+
+
+@pytest.mark.parametrize(("fails", "said"), [(0, "no such program$"), (1, r"no such program \(rank 1\)")])
+def test_what_one_rank_cannot_start_is_ended_on_the_others(lockstep: Make, fails: int, said: str) -> None:
+    every = [Starts(0.1, fails=fails == 0), Starts(0.3, fails=fails == 1), Starts(0.2)]
+    with pytest.raises(Failed, match=said):
+        lockstep(*every[1:]).open(every[0].start)
+    assert [[host.closed for host in one.hosts] for one in every] == [[] if one.fails else [True] for one in every]
+
+
+def test_a_process_that_gets_not_ready_names_its_rank_and_place(lockstep: Make) -> None:
+    host = lockstep(Starts(0.3), Starts(0.2, never_ready=True)).open(Starts(0.1).start)
+    with pytest.raises(Failed, match=r"^ValueError: no such split \(rank 2\) \(data.py:3\)$"):
+        _ = host.ready
+    host.close()

@@ -48,7 +48,7 @@ class Place:
         """Where the first rank of this node writes down where it listens."""
         user = os.getuid() if hasattr(os, "getuid") else 0
         digest = hashlib.blake2b(self.job.encode("utf-8", "surrogatepass"), digest_size=10).hexdigest()
-        return os.path.join(tempfile.gettempdir(), f"dlcheck-tune-{user}-{digest}")
+        return os.path.join(tempfile.gettempdir(), f"dlcheck-ranks-{user}-{digest}")
 
 
 def place(environment: Mapping[str, str]) -> Place | None:
@@ -134,6 +134,7 @@ class Leader:
     def __init__(self, own: Place, limit_s: float = COME_S) -> None:
         self.others: list[Line] = []
         self.cpus: set[int] = set()  # that any of the others may run on
+        self._told = 0
         self._file = own.file
         self._server = socket.create_server(("127.0.0.1", 0))
         token = secrets.token_hex(16)
@@ -166,13 +167,21 @@ class Leader:
         self.others.sort(key=lambda line: line.rank)
 
     def tell(self, message: Mapping[str, Any]) -> None:
+        """Send all of them a message, which has a number: an answer names it."""
+        self._told += 1
         for line in self.others:
-            line.send(message)
+            line.send({**message, "number": self._told})
 
     def hear(self, limit_s: float) -> list[Message]:
-        """An answer of each, in the order of ranks; they have the same time, all of them."""
+        """What each answers to the latest message, in the order of ranks; they have the same time, all of them."""
         until = time.monotonic() + limit_s
-        return [line.receive(max(0.05, until - time.monotonic())) for line in self.others]
+        return [self._answer(line, until) for line in self.others]
+
+    def _answer(self, line: Line, until: float) -> Message:
+        while True:
+            said = line.receive(max(0.05, until - time.monotonic()))
+            if said.get("number") == self._told:  # an earlier one comes late: nobody waits for it any more
+                return said
 
     def close(self) -> None:
         for line in self.others:
@@ -220,6 +229,45 @@ def _read(file: str) -> Mapping[str, Any]:
             raise OSError("somebody else's")
         found = json.load(stream)
     return found if isinstance(found, dict) else {}
+
+
+# What processes of ours are told of their ranks
+
+
+def environment(rank: int, port: int, world: int) -> dict[str, str]:
+    """What torchrun tells a process of one of ``world`` on this machine, who meet at ``port``.
+
+    Where the meeting place of a launcher of ours would be used again, they would find what an earlier start has left.
+    """
+    return {
+        "RANK": str(rank),
+        "LOCAL_RANK": str(rank),
+        "GROUP_RANK": "0",
+        "WORLD_SIZE": str(world),
+        "LOCAL_WORLD_SIZE": str(world),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+        "TORCHELASTIC_USE_AGENT_STORE": "False",
+    }
+
+
+def alone() -> dict[str, str]:
+    """What makes a process one that has no others, whatever a launcher has told us."""
+    return environment(0, free_port(), 1)
+
+
+def among(own: Place | None, port: int) -> dict[str, str]:
+    """What a process of a rank has in its environment: the ranks of this node are all there are, and meet anew."""
+    return environment(own.local, port, own.size) if own is not None else {}
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port: int = server.getsockname()[1]
+        return port
+
+
+# What they say together
 
 
 def cores(usable: float, own: Collection[int], others: Collection[int], ranks: int) -> float:
