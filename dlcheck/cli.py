@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from dlcheck.advise.tuning.result import Result
     from dlcheck.engine import Report
     from dlcheck.measure.command import Listener
+    from dlcheck.measure.lockstep import Lockstep
     from dlcheck.measure.meeting import Place
     from dlcheck.measure.recording import Settings
     from dlcheck.pages import Page
@@ -379,12 +380,7 @@ def check(paths: tuple[str, ...], **options: Any) -> int:
         return _fix(paths, config, stdin, options)
     if not options["measure"]:
         return _finish(_run(paths, config, stdin, options), config, options)
-    with _alone(named, options):
-        _put_back(named)
-        report = _run(paths, config, stdin, options)
-        interrupted = _measure(report, config, named, options)
-        status = _finish(report, config, options)
-    return 130 if interrupted else status
+    return _run_and_measure(paths, named, config, stdin, options)
 
 
 def _wants_fixes(options: Mapping[str, Any]) -> bool:
@@ -543,21 +539,69 @@ def measure(paths: tuple[str, ...], **options: Any) -> int:
     paths = paths or (".",)
     config = _load(paths, options)
     _refuse_to_overwrite(paths, config, options)
-    with _alone(paths, options):
-        _put_back(paths)
-        report = _run(paths, config, None, options)
-        interrupted = _measure(report, config, paths, options)
-        status = _finish(report, config, options)
+    return _run_and_measure(paths, paths, config, None, options)
+
+
+def _run_and_measure(
+    paths: Sequence[str],
+    named: Sequence[str],
+    config: Config,
+    stdin: tuple[str, bytes] | None,
+    options: Mapping[str, Any],
+) -> int:
+    """Check files, measure what is found and report it; on further ranks do what the first one says."""
+    from dlcheck.measure import meeting
+
+    _refuse_to_measure(options)
+    here = meeting.place(os.environ)
+    try:
+        if here is not None and not here.leads:
+            return _follow(here, named, options)
+        with _alone(named, options), _with_others(here) as lockstep:
+            if here is not None and not here.first:
+                return 0  # of several nodes one is measured: that which reports
+            _put_back(named)
+            report = _run(paths, config, stdin, options)
+            interrupted = _measure(report, config, named, options, lockstep)
+            status = _finish(report, config, options)
+    except meeting.Lost as error:
+        raise Fault(str(error)) from None
     return 130 if interrupted else status
 
 
-def _measure(report: Report, config: Config, paths: Sequence[str], options: Mapping[str, Any]) -> bool:
+@contextlib.contextmanager
+def _with_others(here: Place | None) -> Iterator[Lockstep | None]:
+    """The other ranks of this node, who end when this is over."""
+    if here is None:
+        yield None
+        return
+    from dlcheck.measure import meeting
+    from dlcheck.measure.lockstep import Lockstep
+
+    with meeting.Leader(here) as leader:
+        yield Lockstep(leader)
+
+
+def _follow(here: Place, paths: Sequence[str], options: Mapping[str, Any]) -> int:
+    """What a further rank does, without a word."""
+    from dlcheck.measure import everywhere
+
+    try:
+        with _alone(paths, {**options, "run": None}):
+            everywhere.follow(here, options["seed"], options["total"])
+    except KeyboardInterrupt:  # the first rank says it
+        return 130
+    return 0
+
+
+def _measure(
+    report: Report, config: Config, paths: Sequence[str], options: Mapping[str, Any], lockstep: Lockstep | None
+) -> bool:
     """Measure the findings of a report, and let them say what came out; whether it was interrupted."""
     from dlcheck.measure import command, leftovers
     from dlcheck.measure.recording import Settings
     from dlcheck.measure.session import Unusable
 
-    _refuse_to_measure(options)
     names = ("python", "run", "extract", "factory", "quick", "audit", "seed")
     settings = Settings(
         root=os.path.abspath(common_folder(paths)),
@@ -566,10 +610,10 @@ def _measure(report: Report, config: Config, paths: Sequence[str], options: Mapp
         **{name: options[name] for name in names},
     )
     if report.findings and not options["quiet"]:
-        _announce(len(report.findings), settings)
+        _announce(len(report.findings), settings, lockstep.place.size if lockstep is not None else 1)
     listener = _listener(options)
     try:
-        found = command.measure(report.findings, settings, listener, keep=not options["no_records"])
+        found = command.measure(report.findings, settings, listener, keep=not options["no_records"], lockstep=lockstep)
     except Unusable as error:
         raise Fault(str(error)) from None
     if not options["no_records"]:
@@ -637,7 +681,7 @@ _POLICIES = {
 }
 
 
-def _announce(number: int, settings: Settings) -> None:
+def _announce(number: int, settings: Settings, ranks: int) -> None:
     """What is about to be run, and how long it can take."""
     if settings.run:
         complain(f"runs `{settings.run}` up to its loader and some batches; {_POLICIES[settings.audit]}")
@@ -645,7 +689,8 @@ def _announce(number: int, settings: Settings) -> None:
     most = min(settings.total_s, 2 * number * settings.budget_s)
     each = f"{settings.budget_s:.0f} s for each, as many for its kind to tell noise (what is written, against itself)"
     whole = f"{most:.0f} s and what has begun by then (--budget, --total)"
-    complain(f"{_count(number, 'finding')} to measure: {each}; {whole}")
+    where = f" on {ranks} ranks" if ranks > 1 else ""
+    complain(f"{_count(number, 'finding')} to measure{where}: {each}; {whole}")
 
 
 def _refuse_to_measure(options: Mapping[str, Any]) -> None:

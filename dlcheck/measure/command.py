@@ -11,6 +11,8 @@ from typing import Any
 from dlcheck import files
 from dlcheck.findings import Finding
 from dlcheck.measure import page, program, store, undoing, words
+from dlcheck.measure.everywhere import RANKS
+from dlcheck.measure.lockstep import Lockstep
 from dlcheck.measure.record import Evidence, Record
 from dlcheck.measure.recording import Settings
 from dlcheck.measure.session import Session, Step
@@ -38,17 +40,24 @@ class Measurements:
     interrupted: bool = False
 
 
-def measure(findings: Sequence[Finding], settings: Settings, listener: Listener, *, keep: bool) -> Measurements:
+def measure(
+    findings: Sequence[Finding],
+    settings: Settings,
+    listener: Listener,
+    *,
+    keep: bool,
+    lockstep: Lockstep | None = None,
+) -> Measurements:
     """Measure findings; each record is kept as soon as it is there, so that an interruption loses none.
 
-    Raises Unusable where nothing can be run at all.
+    Raises Unusable where nothing can be run at all, and Lost where one of the ranks has gone that we were started as.
     """
     found = Measurements()
     start = time.monotonic()
     for root, group in _by_root(findings, settings.root).items():
         left = settings.total_s - (time.monotonic() - start)
         by_key = {store.key(finding, root): finding for finding in group}
-        session = Session(replace(settings, root=root, total_s=max(0.0, left)), listener.step)
+        session = Session(replace(settings, root=root, total_s=max(0.0, left)), listener.step, lockstep)
         for record in _until_interrupted(session.measure(group), session):
             found.records.append(record)
             listener.done(record)
@@ -65,6 +74,7 @@ def measure(findings: Sequence[Finding], settings: Settings, listener: Listener,
             found.interrupted = True
             break
     found.problems += _failures(found.records)
+    found.problems += _on_one(found.records) if lockstep is not None else ()
     return found
 
 
@@ -80,6 +90,14 @@ def _failures(records: Sequence[Record]) -> Iterator[str]:
     for reason in dict.fromkeys(failed):
         number = failed.count(reason)
         yield f"measuring failed for {number} finding{'' if number == 1 else 's'}: {printable(reason)}"
+
+
+def _on_one(records: Sequence[Record]) -> Iterator[str]:
+    """What was run, and not on all ranks."""
+    codes = sorted({one.code for one in records if one.evidence != "none" and RANKS not in one.workload})
+    if codes:
+        why = "all ranks take part in what times a factory's loader or a stand-in's"
+        yield f"{', '.join(codes)}: run by rank 0 alone; {why}"
 
 
 def _until_interrupted(records: Iterator[Record], session: Session) -> Iterator[Record]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -24,12 +25,12 @@ class Lockstep:
     """What this rank does, and all others of its node at the same time; ``left`` is how much time there is."""
 
     leader: meeting.Leader
-    left: Left
+    left: Left = lambda: math.inf
     _opened: int = field(default=0, init=False)
 
     @property
-    def size(self) -> int:
-        return len(self.leader.others) + 1
+    def place(self) -> meeting.Place:
+        return self.leader.place
 
     def do(self, message: Mapping[str, Any], own: Callable[[], Answer], limit_s: float) -> Answer:
         """What all say of it, as one answer; Failed where one fails, after all have answered.

@@ -44,6 +44,13 @@ class Place:
         return self.local == 0
 
     @property
+    def launch(self) -> str:
+        """What stands before a command that is to run as these ranks again."""
+        if self.job.startswith("slurm:"):
+            return f"srun --ntasks {self.size}"
+        return f"torchrun --nproc-per-node {self.size} -m --"
+
+    @property
     def file(self) -> str:
         """Where the first rank of this node writes down where it listens."""
         user = os.getuid() if hasattr(os, "getuid") else 0
@@ -132,6 +139,7 @@ class Leader:
     """The rank that decides; a context, which tells all others to end."""
 
     def __init__(self, own: Place, limit_s: float = COME_S) -> None:
+        self.place = own
         self.others: list[Line] = []
         self.cpus: set[int] = set()  # that any of the others may run on
         self._told = 0

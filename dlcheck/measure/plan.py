@@ -771,19 +771,20 @@ ARMS = 3  # that are alive at once: as written, once more, and as suggested
 SHARE = 0.5  # of what is free: more, and the machine measures how it swaps
 
 
-def too_large(one: Plan, machine: Mapping[str, Any]) -> str:
+def too_large(one: Plan, machine: Mapping[str, Any], ranks: int = 1) -> str:
     """Why the batches of all arms would not fit into this machine's memory; empty where they do, or nobody knows."""
     batch = 0 if one.template.device else _batch_bytes(one.workload)
     loader = one.written.get("loader", {})
     workers = max(int(loader.get("num_workers") or 0), int(one.suggested.get("loader", {}).get("num_workers") or 0))
     ahead = workers * int(loader.get("prefetch_factor") or 2)
-    needed = ARMS * batch * (ahead + 2)
+    needed = ranks * ARMS * batch * (ahead + 2)
     known = ("available_memory", "shm_free") if workers else ("available_memory",)
     for name in known:
         free = machine.get(name)
         if free is not None and needed > SHARE * free:
             where = "/dev/shm" if name == "shm_free" else "memory"
             told = f"{ahead + 2} batches of {batch / 1e6:.0f} MB in each of {ARMS} arms"
+            told += f" on {ranks} ranks" if ranks > 1 else ""
             return f"{told} do not fit into half of the {free / 1e6:.0f} MB that are free in {where}"
     return ""
 

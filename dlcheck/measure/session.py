@@ -12,8 +12,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dlcheck.findings import SEVERITIES, Finding
-from dlcheck.measure import machine, ranks, reproducing, workload
+from dlcheck.measure import everywhere, machine, meeting, ranks, reproducing, workload
 from dlcheck.measure.children import START_LIMIT_S, Child, Failed, Host, interpreter, is_python, reaching
+from dlcheck.measure.everywhere import RANKS, OnAllRanks
+from dlcheck.measure.lockstep import Lockstep
 from dlcheck.measure.plan import (
     NO_CUDA,
     NO_DEVICE,
@@ -28,7 +30,7 @@ from dlcheck.measure.plan import (
     too_large,
 )
 from dlcheck.measure.program import SET_UP_S
-from dlcheck.measure.record import Evidence, Guard, Noise, Record, Verdict
+from dlcheck.measure.record import Evidence, Fact, Guard, Noise, Record, Verdict
 from dlcheck.measure.recording import USED_UP, Context, Measured, Settings
 from dlcheck.measure.runner import AGAIN, REPLAY, Comparison, Group, Progress, Runner
 from dlcheck.measure.statistics import BLOCKS
@@ -89,10 +91,11 @@ class Unsettled:
 
 @dataclass
 class Session:
-    """Measures findings; ``show`` hears where it is."""
+    """Measures findings; ``show`` hears where it is, ``lockstep`` are the ranks that we were started as."""
 
     settings: Settings
     show: Callable[[Step], None] = lambda step: None
+    lockstep: Lockstep | None = None
     interrupted: bool = False
     notes: list[str] = field(default_factory=list)  # lines about what went another way than was asked for
     together: Record | None = None  # of the loader for which several suggestions were confirmed
@@ -165,7 +168,11 @@ class Session:
 
     def _environment(self) -> dict[str, str]:
         """In which `python` is the interpreter that was named, or that of the project, be it ours as well."""
-        return reaching(self._known)
+        return {**reaching(self._known), **self._alone()}
+
+    def _alone(self) -> Mapping[str, str]:
+        """What tells a process that it has no others, whatever it has from a launcher of ours."""
+        return {} if self.lockstep is None else meeting.alone()
 
     def _left(self) -> float:
         return self.settings.total_s - (time.perf_counter() - self._start)
@@ -188,6 +195,14 @@ class Session:
         yield from map(self._of_device, filter(_asked_of_device, findings))
 
     def _at_its_loader(self, findings: Sequence[Finding]) -> Iterator[Record | Plan]:
+        """What is right or wrong is asked of one process, how long it takes of all ranks."""
+        parts = [list(findings)]
+        if self.lockstep is not None and self.settings.factory:
+            parts = [[one for one in findings if (one.code in QUESTIONS) == asked] for asked in (True, False)]
+        for part in filter(None, parts):
+            yield from self._at_one(part)
+
+    def _at_one(self, findings: Sequence[Finding]) -> Iterator[Record | Plan]:
         asked = [one for one in findings if one.code in QUESTIONS]
         timed = [one for one in findings if one.code not in QUESTIONS]
         try:
@@ -228,6 +243,8 @@ class Session:
     def _stopped_at(self, finding: Finding) -> Host | None:
         """The user's loader, where there is something to run that has it."""
         own = self._own_workload(finding, seed=None)  # what the program leaves to chance is left to it
+        if own is not None and finding.code not in QUESTIONS:
+            own = self._everywhere(own)
         return next(iter(own.hosts(["A"]).values())) if own is not None else None
 
     def _own_workload(self, finding: Finding, seed: int | None) -> workload.Workload | None:
@@ -237,8 +254,15 @@ class Session:
         if settings.factory:
             dice = self.runner.dice
             start_s = min(START_LIMIT_S, self._limit())  # a factory can hang, too
-            return workload.factory(self.python, settings.factory, settings.root, dice, seed, start_s)
+            own = workload.factory(self.python, settings.factory, settings.root, dice, seed, start_s)
+            return replace(own, ranks=self._alone)
         return None
+
+    def _everywhere(self, own: workload.Workload) -> workload.Workload:
+        """The same on all ranks that we were started as; not a program, whose files only one may put back."""
+        if self.lockstep is None or not isinstance(own, workload.InChildren):
+            return own
+        return OnAllRanks(own, self.lockstep)
 
     def _reproduced(self, finding: Finding) -> Record:
         settings = self.settings
@@ -365,23 +389,34 @@ class Session:
             found = plan(self._subject(finding, {}))
             assert isinstance(found, Plan)
         fed = self.settings.run and not self.settings.extract and found.template.in_vivo
-        evidence: Evidence = "in-vivo" if fed else self._workload(found).evidence
-        why = missing(found.template, evidence, subject, has_cuda=self._has_cuda()) or too_large(found, self.facts)
+        work = self._workload(found)
+        evidence: Evidence = "in-vivo" if fed else work.evidence
+        number = work.ranks.place.size if isinstance(work, OnAllRanks) else 1
+        why = missing(found.template, evidence, subject, has_cuda=self._has_cuda())
+        why = why or too_large(found, self.facts, number)
         return self._without(finding, why) if why else found
 
     def _subject(self, finding: Finding, live: Mapping[str, Any]) -> Subject:
-        cores = self.facts["usable_cores"] / max(1, self.facts["world"])
+        cores = self._cores()
         method = self.context.ready.get("start_method", "")
         measured = {name: live[name] for name in _MEASURED if live.get(name) is not None}
         return Subject(finding, finding.measure, live.get("options", {}), cores, method, measured)
+
+    def _cores(self) -> float:
+        """Of one rank."""
+        usable = float(self.facts["usable_cores"])
+        if self.lockstep is None:
+            return usable / max(1, int(self.facts["world"]))
+        leader = self.lockstep.leader
+        return meeting.cores(usable, self.system.affinity(), leader.cpus, leader.place.size)
 
     # A group
 
     def _workload(self, one: Plan) -> workload.Workload:
         own = self._own_workload(one.finding, self.settings.seed) if one.template.extract else None
-        if own is not None:
-            return own
-        return workload.stand_in(self.python, one.template.dataset, self.runner.dice, self.settings.seed)
+        if own is None:
+            own = workload.stand_in(self.python, one.template.dataset, self.runner.dice, self.settings.seed)
+        return self._everywhere(own) if everywhere.suits(one.template) else own
 
     def _run(self, plans: Sequence[Plan]) -> Iterator[Record]:
         """Measure a group: in the program's own loop where that can be fed, else at its loader, or with a stand-in."""
@@ -396,8 +431,7 @@ class Session:
             note = Guard("in-vivo", "skipped", records[0].reason)
             where = "at its loader" if first.template.extract else "by a stand-in"
             self.notes.append(f"{first.finding.code} is measured {where}, not in the loop: {records[0].reason}")
-            work = self._workload(first)
-            for record in self._measure(plans, work.evidence, {"hosts": work.hosts, "one_process": work.one_process}):
+            for record in self._measure_by(self._workload(first), plans):
                 yield replace(record, guards=[note, *record.guards])
             return
         work = self._on_device(plans) if first.template.device else self._workload(first)
@@ -405,8 +439,18 @@ class Session:
         if why:
             codes = dict.fromkeys(one.finding.code for one in plans)
             self.notes += [f"{code} is measured by a stand-in: {why}" for code in codes]
-        for record in self._measure(plans, work.evidence, {"hosts": work.hosts, "one_process": work.one_process}):
+        for record in self._measure_by(work, plans):
             yield replace(record, guards=[Guard("stand-in", "skipped", why), *record.guards]) if why else record
+
+    def _measure_by(self, work: workload.Workload, plans: Sequence[Plan]) -> Iterator[Record]:
+        how = {"hosts": work.hosts, "one_process": work.one_process}
+        if not isinstance(work, OnAllRanks):
+            yield from self._measure(plans, work.evidence, how)
+            return
+        place = work.ranks.place
+        shared = [replace(one, workload={**one.workload, RANKS: Fact(place.size, "user")}) for one in plans]
+        for record in self._measure(shared, work.evidence, how):
+            yield replace(record, rerun=f"{place.launch} {record.rerun}")
 
     def _why_stand_in(self, template: Template) -> str:
         """Why what the user named is not what is measured; empty where nothing was named."""

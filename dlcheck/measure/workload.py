@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import random
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -46,19 +46,28 @@ class InChildren:
     evidence: Evidence
     one_process: bool = False
     start_s: float = START_LIMIT_S
+    ranks: Callable[[], Mapping[str, str]] = dict  # what the environment says of them, anew for each
 
     def hosts(self, arms: Sequence[str]) -> Mapping[str, Host]:
-        started: dict[str, Host] = {}
-        try:
-            for arm in arms:
-                started[arm] = Child(self.python, self.request, self.dice, start_s=self.start_s)
-            for child in started.values():
-                _ = child.ready
-        except BaseException:
-            for host in started.values():
-                host.close()
-            raise
-        return started
+        return side_by_side(arms, lambda: self.start(self.ranks()))
+
+    def start(self, ranks: Mapping[str, str]) -> Child:
+        return Child(self.python, self.request, self.dice, ranks, self.start_s)
+
+
+def side_by_side(arms: Sequence[str], start: Callable[[], Host]) -> Mapping[str, Host]:
+    """A host for each arm, all of them ready; none is left where one fails."""
+    started: dict[str, Host] = {}
+    try:
+        for arm in arms:
+            started[arm] = start()
+        for host in started.values():
+            _ = host.ready
+    except BaseException:
+        for host in started.values():
+            host.close()
+        raise
+    return started
 
 
 def stand_in(python: str, dataset: Mapping[str, Any], dice: random.Random, seed: int) -> InChildren:

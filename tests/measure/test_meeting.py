@@ -239,7 +239,7 @@ def lockstep(places: list[Place]) -> Iterator[Make]:
 def test_all_ranks_are_asked(lockstep: Make) -> None:
     first, others = Starts(0.1), [Starts(0.3), Starts(0.2)]
     ranks = lockstep(*others)
-    assert ranks.size == 3
+    assert ranks.place.size == 3
     host = ranks.open(first.start, {"factory": "data:make"})
     assert host.ready == {"setup_s": 0.1}
     assert host.ask({"cmd": "block"})["t"] == 0.3
