@@ -49,6 +49,7 @@ _LABELS = {
     "variation": "standard deviation of a sample's time",
     "sample_bytes": "size of a sample",
     "size": "samples",
+    "ranks": "ranks at the same time",
     "page_cache": "files in the page cache",
 }
 _MAX_ROWS = 2_000  # of one table: a browser shows more, but nobody reads them

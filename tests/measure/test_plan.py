@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,7 +16,10 @@ import pytest
 from dlcheck import engine, pages
 from dlcheck.config import Config
 from dlcheck.findings import Finding, Place
-from dlcheck.measure import reproducing
+from dlcheck.measure import everywhere, reproducing
+from dlcheck.measure.lockstep import Lockstep
+from dlcheck.measure.machine import System
+from dlcheck.measure.meeting import Place as Rank
 from dlcheck.measure.plan import (
     NEEDS_LOOP,
     NO_CUDA,
@@ -272,6 +276,27 @@ def test_the_start_of_a_factory_is_limited_by_the_budget(tmp_path: Path) -> None
     own = session._own_workload(subject("DLC202").finding, seed=0)
     assert isinstance(own, InChildren)
     assert own.start_s == 3 + ANSWER_S
+
+
+def test_other_ranks_have_a_say_in_how_long_loading_takes() -> None:
+    loading = {code: everywhere.suits(planned(code, {"num_workers": 2}).template) for code in PLANS if code != "DLC701"}
+    for code in ("DLC201", "DLC202", "DLC204", "DLC205", "DLC206", "DLC207", "DLC310", "DLC312"):
+        assert loading[code], code
+    for code in ("DLC101", "DLC103", "DLC210", "DLC215", "DLC302", "DLC303", "DLC501", "DLC503", "DLC506"):
+        assert not loading[code], code
+
+
+def test_a_rank_has_its_share_of_the_cores_or_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def cores(own: set[int], others: set[int]) -> float:
+        leader = SimpleNamespace(place=Rank(0, 2, True, "torchrun"), cpus=others)
+        session = Session(Settings(root=str(tmp_path)), lockstep=Lockstep(leader))  # type: ignore[arg-type]
+        session.facts = {**session.facts, "usable_cores": 4, "world": 2}
+        monkeypatch.setattr(System, "affinity", lambda self: own)
+        return session._subject(subject("DLC201").finding, {}).cores
+
+    monkeypatch.setattr(Session, "context", Context(Settings(root=str(tmp_path)), {}, {}), raising=False)
+    assert cores({0, 1, 2, 3}, {0, 1, 2, 3}) == 2
+    assert cores({0, 1, 2, 3}, {4, 5, 6, 7}) == 4
 
 
 def test_of_an_empty_dataset_nothing_is_timed(tmp_path: Path) -> None:

@@ -96,6 +96,7 @@ def test_batches_that_would_not_fit_are_not_made() -> None:
     assert too_large(found, room) == ""
     assert "/dev/shm" in too_large(found, {**room, "shm_free": 64 << 20})
     assert "in memory" in too_large(found, {**room, "available_memory": 1 << 30})
+    assert "on 64 ranks do not fit" in too_large(found, room, 64)
     assert too_large(planned("DLC202", {"options": measure["options"]}), {"shm_free": 1}) == ""
 
 
