@@ -530,6 +530,7 @@ def measure(paths: tuple[str, ...], **options: Any) -> int:
     dlcheck measure train.py --run "python train.py --epochs 1"
     dlcheck measure train.py --factory data:make_loader --report page.html
     dlcheck measure . --quick
+    torchrun --nproc-per-node 2 -m dlcheck measure . --factory data:make_loader
 
     Without --run or --factory a stand-in is measured, which shows what a fault costs, and not what it
     costs you.
@@ -646,9 +647,6 @@ def _alone(paths: Sequence[str], options: Mapping[str, Any]) -> Iterator[None]:
 
     Two programs that run in one project would each take for the user's files what the other has made of them.
     """
-    if os.environ.get(PRE_COMMIT):
-        yield
-        return
     from dlcheck.measure import interruptions, leftovers, program
 
     with contextlib.ExitStack() as stack:
@@ -663,8 +661,6 @@ def _alone(paths: Sequence[str], options: Mapping[str, Any]) -> Iterator[None]:
 
 def _put_back(paths: Sequence[str]) -> None:
     """Finish what a measurement has left that was killed; before any file is read."""
-    if os.environ.get(PRE_COMMIT):
-        return
     from dlcheck.measure import interruptions, leftovers
 
     with interruptions.put_off():
