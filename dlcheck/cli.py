@@ -372,15 +372,15 @@ def check(paths: tuple[str, ...], **options: Any) -> int:
         raise click.UsageError("--fail-on-confirmed needs the measurements that --isolated ignores")
     _only_with_measure(options)
     fixes = _wants_fixes(options)
+    if options["measure"] and not options["show_files"]:
+        return _run_and_measure(paths, named, stdin, options)
     config = _load(named, options)
     _refuse_to_overwrite(named, config, options)
     if options["show_files"]:
         return _show_files(paths, config)
     if fixes:
         return _fix(paths, config, stdin, options)
-    if not options["measure"]:
-        return _finish(_run(paths, config, stdin, options), config, options)
-    return _run_and_measure(paths, named, config, stdin, options)
+    return _finish(_run(paths, config, stdin, options), config, options)
 
 
 def _wants_fixes(options: Mapping[str, Any]) -> bool:
@@ -538,17 +538,11 @@ def measure(paths: tuple[str, ...], **options: Any) -> int:
     off = {"update_baseline": False, "prune_baseline": False, "error_stale_baseline": False, "measure": True}
     options = {**options, **off}
     paths = paths or (".",)
-    config = _load(paths, options)
-    _refuse_to_overwrite(paths, config, options)
-    return _run_and_measure(paths, paths, config, None, options)
+    return _run_and_measure(paths, paths, None, options)
 
 
 def _run_and_measure(
-    paths: Sequence[str],
-    named: Sequence[str],
-    config: Config,
-    stdin: tuple[str, bytes] | None,
-    options: Mapping[str, Any],
+    paths: Sequence[str], named: Sequence[str], stdin: tuple[str, bytes] | None, options: Mapping[str, Any]
 ) -> int:
     """Check files, measure what is found and report it; on further ranks do what the first one says."""
     from dlcheck.measure import meeting
@@ -561,8 +555,11 @@ def _run_and_measure(
         with _alone(named, options), _with_others(here) as lockstep:
             if here is not None and not here.first:
                 return 0  # of several nodes one is measured: that which reports
+            config = _load(named, options)
+            _refuse_to_overwrite(named, config, options)
             _put_back(named)
             report = _run(paths, config, stdin, options)
+            _refuse_page(options)
             interrupted = _measure(report, config, named, options, lockstep)
             status = _finish(report, config, options)
     except meeting.Lost as error:
@@ -707,6 +704,9 @@ def _refuse_to_measure(options: Mapping[str, Any]) -> None:
 
         if shutil.which(options["python"]) is None:
             raise Fault(f"{options['python']}: no program to run: name the Python of your project with --python")
+
+
+def _refuse_page(options: Mapping[str, Any]) -> None:
     if options["report"]:
         try:
             open(options["report"], "ab").close()  # before an hour is spent on what cannot be written
@@ -1308,6 +1308,7 @@ def _tune_settings(options: Mapping[str, Any]) -> Tuned:
     if not options["run"] and not options["factory"]:
         raise click.UsageError("give --factory MODULE:FUNCTION or --run COMMAND: a search needs your loader")
     _refuse_to_measure(options)
+    _refuse_page(options)
     if options["loader"] and not options["run"]:
         raise click.UsageError("--loader goes with --run: a factory returns the loader")
     methods = tuple(word.strip() for word in options["start_methods"].split(",")) if options["start_methods"] else None

@@ -199,6 +199,14 @@ def test_another_node_leaves_it_to_the_one_that_reports(project: Path) -> None:
     assert not (project.parent / "seen.txt").exists()
 
 
+def test_the_configuration_is_the_first_one_s(project: Path) -> None:
+    (project / "pyproject.toml").write_text("[tool.dlcheck]\nselect = 3\n")
+    first, second = ended(started(project, ["--factory", "train:make"]))
+    assert (first[0], first[1]) == (2, "")
+    assert "pyproject.toml" in first[2]
+    assert second == SILENT
+
+
 def test_what_makes_no_sense_is_said_before_anybody_waits(project: Path) -> None:
     for status, out, err in ended(started(project, ["--factory", "train"])):
         assert (status, out) == (2, "")
