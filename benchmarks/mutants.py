@@ -14,6 +14,7 @@ Needs ``coverage`` and a system that can fork.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import gc
 import hashlib
 import importlib
@@ -136,11 +137,10 @@ def in_child(work: Path, run: Any, limit_s: int, *, byte_code: bool) -> int | No
             sys.stdout.flush()
             os._exit(status)
     _, status = os.waitpid(child, 0)
-    try:
+    with contextlib.suppress(ProcessLookupError):
         os.killpg(child, signal.SIGKILL)  # what the tests of the child started
-    except ProcessLookupError:
-        pass
-    return None if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGALRM else os.waitstatus_to_exitcode(status)
+    late = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGALRM
+    return None if late else os.waitstatus_to_exitcode(status)
 
 
 def measured(work: Path) -> dict[str, dict[str, list[int]]]:
@@ -229,7 +229,8 @@ def _tested(tests: Sequence[str]) -> int:
 
 def drawn(tree: Path, only: Sequence[str], sample: int | None, seed: int) -> list[Mutant]:
     """All mutants of these files, or some of them: each with the same chance, in an order that depends on the seed."""
-    files = sorted({file for name in only for file in ([tree / name] if name.endswith(".py") else (tree / name).rglob("*.py"))})
+    named = [[tree / name] if name.endswith(".py") else (tree / name).rglob("*.py") for name in only]
+    files = sorted({file for some in named for file in some})
     found = [mutant for file in files for mutant in mutations.of(file.read_bytes(), file.relative_to(tree).as_posix())]
     random.Random(seed).shuffle(found)
     return found if sample is None else found[:sample]

@@ -100,9 +100,7 @@ class _Module:
         else:
             last = statement.end_lineno or statement.lineno
         old = self.text[start:end].decode()
-        return Mutant(
-            self.path, node.lineno, start, end, old, new, statement.lineno, last, at_import, self.digest
-        )
+        return Mutant(self.path, node.lineno, start, end, old, new, statement.lineno, last, at_import, self.digest)
 
     def end_of(self, node: ast.expr | ast.stmt) -> int:
         assert node.end_lineno is not None
