@@ -20,7 +20,6 @@ import hashlib
 import importlib
 import json
 import os
-import random
 import shutil
 import signal
 import sys
@@ -41,8 +40,11 @@ TARGETS = ("dlcheck/checks", "dlcheck/model")
 
 # Tests that call dlcheck within their own process, where the lines that each of them runs can be seen.
 JUDGES = (
-    "tests/test_pages.py",
+    "tests/model",
+    "tests/test_broken_cells.py",
     "tests/test_constant_edits.py",
+    "tests/test_engine.py",
+    "tests/test_false_alarms.py",
     "tests/test_fixes_together.py",
     "tests/test_fixing.py",
     "tests/test_fixing_layouts.py",
@@ -53,11 +55,13 @@ JUDGES = (
     "tests/test_mending.py",
     "tests/test_moving.py",
     "tests/test_option_edits.py",
+    "tests/test_pages.py",
+    "tests/test_rule_edges.py",
     "tests/test_safe_fixes.py",
-    "tests/model",
 )
 # Read the rules' metadata or its table, and say nothing of what a check does.
 SAY_NOTHING = ("test_page_is_complete", "test_metadata_reads_well", "test_table_is_current", "test_every_variant")
+SURVIVED = ("survived", "uncovered")
 LIMIT_S = 60  # for one mutant; the slowest survivor took a third of it
 
 
@@ -227,13 +231,16 @@ def _tested(tests: Sequence[str]) -> int:
 # -- All of them -------------------------------------------------------------------------------------------------------
 
 
-def drawn(tree: Path, only: Sequence[str], sample: int | None, seed: int) -> list[Mutant]:
-    """All mutants of these files, or some of them: each with the same chance, in an order that depends on the seed."""
+def every(tree: Path, only: Sequence[str]) -> list[Mutant]:
+    """All mutants of these files."""
     named = [[tree / name] if name.endswith(".py") else (tree / name).rglob("*.py") for name in only]
     files = sorted({file for some in named for file in some})
-    found = [mutant for file in files for mutant in mutations.of(file.read_bytes(), file.relative_to(tree).as_posix())]
-    random.Random(seed).shuffle(found)
-    return found if sample is None else found[:sample]
+    return [mutant for file in files for mutant in mutations.of(file.read_bytes(), file.relative_to(tree).as_posix())]
+
+
+def drawn(mutants: Sequence[Mutant], sample: int | None, seed: int) -> list[Mutant]:
+    """Some of them, each with the same chance; the order is that of a hash, so that a larger sample holds a smaller one."""
+    return sorted(mutants, key=lambda one: hashlib.sha256(f"{seed}:{one.key}".encode()).digest())[:sample]
 
 
 def stored(file: Path) -> dict[str, dict[str, Any]]:
@@ -248,7 +255,7 @@ def row(mutant: Mutant, verdict: Verdict) -> dict[str, Any]:
 
 
 def summary(rows: Sequence[dict[str, Any]]) -> str:
-    survived = sorted(row["mutant"] for row in rows if row["outcome"] in ("survived", "uncovered"))
+    survived = sorted(row["mutant"] for row in rows if row["outcome"] in SURVIVED)
     counted = Counter(row["outcome"] for row in rows)
     share = 100 * (len(rows) - len(survived)) / len(rows) if rows else 0
     told = ", ".join(f"{number} {outcome}" for outcome, number in sorted(counted.items()))
@@ -266,21 +273,31 @@ def main() -> None:
     lines = measured(work)
     gc.freeze()
     known = stored(work / "judged.jsonl")
-    mutants = drawn(tree, asked.only, asked.sample, asked.seed)
+    mutants = every(tree, asked.only)
     end = time.monotonic() + 60 * asked.minutes
     with (work / "judged.jsonl").open("a", encoding="utf-8") as file:
-        for mutant in mutants:
-            before = known.get(mutant.key)
-            if before and not (asked.recheck and before["outcome"] in ("survived", "uncovered")):
-                continue
-            if time.monotonic() > end or (before is None and asked.recheck):
-                continue
+        for mutant in wanted(mutants, known, asked):
+            if time.monotonic() > end:
+                break
             known[mutant.key] = row(mutant, judge(mutant, concerned(mutant, lines), work))
             file.write(json.dumps(known[mutant.key]) + "\n")
             file.flush()
-    judged = [known[mutant.key] for mutant in mutants if mutant.key in known]
+    judged = [
+        known[mutant.key] for mutant in (mutants if asked.recheck else sample_of(mutants, asked)) if mutant.key in known
+    ]
     print(summary(judged))
-    print(f"of {len(mutants)} drawn from {', '.join(asked.only)} with seed {asked.seed}")
+    print(f"of the {len(mutants)} mutants of {', '.join(asked.only)}; seed {asked.seed}")
+
+
+def sample_of(mutants: Sequence[Mutant], asked: argparse.Namespace) -> list[Mutant]:
+    return drawn(mutants, asked.sample, asked.seed)
+
+
+def wanted(mutants: Sequence[Mutant], known: dict[str, dict[str, Any]], asked: argparse.Namespace) -> list[Mutant]:
+    """What this call is to judge: those of the sample that nobody has judged yet, or all survivors again."""
+    if asked.recheck:
+        return [one for one in mutants if one.key in known and known[one.key]["outcome"] in SURVIVED]
+    return [one for one in sample_of(mutants, asked) if one.key not in known]
 
 
 def arguments() -> argparse.Namespace:
@@ -290,7 +307,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--sample", type=int, metavar="N", help="so many mutants rather than all")
     parser.add_argument("--seed", type=int, default=1, metavar="S")
     parser.add_argument("--minutes", type=float, default=60, help="begin no mutant after that; a later call goes on")
-    parser.add_argument("--recheck", action="store_true", help="judge survivors again, and nothing that is new")
+    parser.add_argument("--recheck", action="store_true", help="judge all survivors again, whatever the sample")
     asked = parser.parse_args()
     for name in asked.only:
         if not (ROOT / name).exists() or not name.startswith(TARGETS):

@@ -1,7 +1,8 @@
 """The small changes that ``mutants.py`` makes to a module, one at a time.
 
-Left alone is what no test of behaviour could notice: annotations, docstrings, ``__all__``, imports, assertions (they
-tell the type checker what is so), and the texts of f-strings, whose places older Pythons do not know.
+Left alone is what says nothing of behaviour: annotations, docstrings, ``__all__``, imports, assertions (they tell the type
+checker what is so), sentences for people (texts with a blank in them), and the texts of f-strings, whose places older
+Pythons do not know.
 """
 
 from __future__ import annotations
@@ -201,5 +202,5 @@ def _of_constant(value: object) -> Iterator[str]:
         yield str(not value)
     elif isinstance(value, (int, float)):
         yield str(value + 1)
-    elif isinstance(value, str):
+    elif isinstance(value, str) and " " not in value:
         yield repr("XX" + value)
