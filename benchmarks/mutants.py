@@ -239,7 +239,7 @@ def every(tree: Path, only: Sequence[str]) -> list[Mutant]:
 
 
 def drawn(mutants: Sequence[Mutant], sample: int | None, seed: int) -> list[Mutant]:
-    """Some of them, each with the same chance; the order is that of a hash, so that a larger sample holds a smaller one."""
+    """Some of them, each with the same chance; by a hash, so that a larger sample holds the smaller one."""
     return sorted(mutants, key=lambda one: hashlib.sha256(f"{seed}:{one.key}".encode()).digest())[:sample]
 
 
@@ -282,9 +282,8 @@ def main() -> None:
             known[mutant.key] = row(mutant, judge(mutant, concerned(mutant, lines), work))
             file.write(json.dumps(known[mutant.key]) + "\n")
             file.flush()
-    judged = [
-        known[mutant.key] for mutant in (mutants if asked.recheck else sample_of(mutants, asked)) if mutant.key in known
-    ]
+    told = mutants if asked.recheck else sample_of(mutants, asked)
+    judged = [known[mutant.key] for mutant in told if mutant.key in known]
     print(summary(judged))
     print(f"of the {len(mutants)} mutants of {', '.join(asked.only)}; seed {asked.seed}")
 

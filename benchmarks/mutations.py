@@ -1,8 +1,8 @@
 """The small changes that ``mutants.py`` makes to a module, one at a time.
 
-Left alone is what says nothing of behaviour: annotations, docstrings, ``__all__``, imports, assertions (they tell the type
-checker what is so), sentences for people (texts with a blank in them), and the texts of f-strings, whose places older
-Pythons do not know.
+Left alone is what says nothing of behaviour: annotations, docstrings, ``__all__``, imports, assertions (they tell the
+type checker what is so), sentences for people (texts with a blank in them), and the texts of f-strings, whose places
+older Pythons do not know.
 """
 
 from __future__ import annotations

@@ -59,6 +59,13 @@ def make_loader(paths, some):
 """
 
 ARGUMENTS = "per_device_train_batch_size=32"
+GENERATOR = """def __iter__(self):
+        return self.shifted()
+
+    def shifted(self):"""
+YIELDED = """        for item in self.items:
+            yield self.encoder(item)"""
+PINNED = "{'num_workers': 4, 'pin_memory': True}"
 HELPER = """def again(self):
         random.seed(self.seed)
 
@@ -92,7 +99,7 @@ EDGES: dict[str, tuple[str, Changes, list[str]]] = {
     "workers without pinning in no world": (
         "DLC215",
         {
-            "    loader =": "    on = {'num_workers': 4, 'pin_memory': True} if net.big else {'num_workers': 0}\n    loader =",
+            "    loader =": f"    on = {PINNED} if net.big else {{'num_workers': 0}}\n    loader =",
             "num_workers=4": "**on",
         },
         [],
@@ -211,7 +218,7 @@ EDGES: dict[str, tuple[str, Changes, list[str]]] = {
             "(Dataset)": "(IterableDataset)",
             "    def __len__(self):\n        return len(self.items)\n\n": "",
             "def __getitem__(self, index):": "def __iter__(self):",
-            "        return self.encoder(self.items[index])": "        for item in self.items:\n            yield self.encoder(item)",
+            "        return self.encoder(self.items[index])": YIELDED,
         },
         ["a generator would switch gradients off for its caller, too"],
     ),
@@ -221,7 +228,7 @@ EDGES: dict[str, tuple[str, Changes, list[str]]] = {
         {
             "DataLoader, Dataset": "DataLoader, IterableDataset",
             "(Dataset)": "(IterableDataset)",
-            "def __getitem__(self, index):": "def __iter__(self):\n        return self.shifted()\n\n    def shifted(self):",
+            "def __getitem__(self, index):": GENERATOR,
             DRAWN: DRAWN.replace("return self.rows[index]", "for row in self.rows:\n            yield row"),
             ", shuffle=True": "",
         },
