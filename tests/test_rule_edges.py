@@ -18,13 +18,18 @@ Changes = dict[str, str]
 
 
 def found(code: str, changes: Changes, place: Path, patch: pytest.MonkeyPatch) -> list[Finding]:
-    """The findings of a rule on its page's first example with some texts replaced, each of them once."""
+    """The findings of a rule on its page's first example with some texts replaced, each of them once.
+
+    What "" is replaced with is a requirement of the project.
+    """
+    requirement = changes.get("", "")
     (text,) = next(programs(PAGES[code])).files.values()
-    for old, new in changes.items():
+    for old, new in ((old, new) for old, new in changes.items() if old):
         assert text.count(old) == 1, f"{old!r} is {text.count(old)} times in the example of {code}"
         text = text.replace(old, new)
     (place / "train.py").write_text(text, encoding="utf-8")
-    (place / "pyproject.toml").touch()
+    project = f'[project]\nname = "edge"\nversion = "1"\ndependencies = ["{requirement}"]\n' if requirement else ""
+    (place / "pyproject.toml").write_text(project)
     patch.chdir(place)
     report = check(["."], Config(isolated=True, overrides={"select": [code]}))
     assert not report.errors
@@ -59,6 +64,14 @@ def make_loader(paths, some):
 """
 
 ARGUMENTS = "per_device_train_batch_size=32"
+ASARRAY = 'np.asarray(sample["image"], dtype=np.float32)'
+PAD = """
+
+def collate(samples):
+    return nn.utils.rnn.pad_sequence(samples)
+
+
+def"""
 GENERATOR = """def __iter__(self):
         return self.shifted()
 
@@ -289,6 +302,96 @@ EDGES: dict[str, tuple[str, Changes, list[str]]] = {
         },
         ["`DataLoaderConfiguration` would have to be imported"],
     ),
+    "pinned by a name": (
+        "DLC101",
+        {
+            "def train(net, dataset, optimizer):": "def train(net, dataset, optimizer, wait=False):",
+            "images.to(device)": "images.to(device, non_blocking=wait)",
+            "labels.to(device)": "labels.cuda()",
+        },
+        ["`wait` decides it", "safe"],
+    ),
+    "device of pinned memory, with an older torch": (
+        "DLC108",
+        {"": "torch>=2.1"},
+        ["unsafe: Remove `pin_memory_device`"],
+    ),
+    "device of pinned memory": ("DLC108", {}, ["safe: Remove `pin_memory_device`"]),
+    "persistent where there may be workers": (
+        "DLC203",
+        {"dataset)": "dataset, workers=0)", "batch_size=8": "batch_size=8, num_workers=workers", "": "torch>=1.13"},
+        ["safe: Set `persistent_workers=workers > 0`"],
+    ),
+    "prefetching before torch 2.0": (
+        "DLC203",
+        {
+            "dataset)": "dataset, workers=0)",
+            "batch_size=8": "batch_size=8, num_workers=workers",
+            "persistent_workers=True": "prefetch_factor=4",
+            "": "torch>=1.13",
+        },
+        ["before torch 2.0 `prefetch_factor` cannot be `None`"],
+    ),
+    "prefetching since torch 2.0": (
+        "DLC203",
+        {
+            "dataset)": "dataset, workers=0)",
+            "batch_size=8": "batch_size=8, num_workers=workers",
+            "persistent_workers=True": "prefetch_factor=4",
+            "": "torch>=2.0",
+        },
+        ["safe: Set `prefetch_factor=4 if workers else None`"],
+    ),
+    "arrays of one type": ("DLC310", {}, ["safe"]),
+    "arrays made of one type": (
+        "DLC310",
+        {ASARRAY: ASARRAY + ".transpose(2, 0, 1)"},
+        ["safe"],
+    ),
+    "arrays of a number's type": ("DLC310", {ASARRAY: "np.ones((4, sample['n'])).T / 2"}, ["safe"]),
+    "arrays of any type": ("DLC310", {ASARRAY: "np.asarray(sample['image'])"}, ["unsafe"]),
+    "some arrays of one type": (
+        "DLC310",
+        {"dtype=np.float32) for sample in batch]": "dtype=np.float32) for sample in batch if sample['ok']]"},
+        ["unsafe"],
+    ),
+    "arrays of other samples": (
+        "DLC310",
+        {
+            "def collate(batch):": "def collate(batch):\n    others = batch[1:]",
+            ASARRAY + " for sample in batch": ASARRAY + " for sample in others",
+        },
+        ["unsafe"],
+    ),
+    "one pass": (
+        "DLC421",
+        {
+            "    return DataLoader(": "    loader = DataLoader(",
+            "batch_size=32)": "batch_size=32)\n    for _ in loader:\n        pass",
+        },
+        [],
+    ),
+    "one pass with one worker": (
+        "DLC421",
+        {
+            "    return DataLoader(": "    loader = DataLoader(",
+            "batch_size=32)": "batch_size=32, num_workers=1)\n    for _ in loader:\n        pass",
+        },
+        [],
+    ),
+    "batches that are padded": (
+        "DLC420",
+        {"\n\ndef": PAD, "shuffle=True": "shuffle=True, collate_fn=collate"},
+        [],
+    ),
+    "batches that a function makes": (
+        "DLC420",
+        {"\n\ndef": PAD.replace("pad_sequence", "stack"), "shuffle=True": "shuffle=True, collate_fn=collate"},
+        [""],
+    ),
+    "forked on purpose": ("DLC603", {"num_workers=4": "num_workers=4, multiprocessing_context='fork'"}, []),
+    "spawned on purpose": ("DLC603", {"num_workers=4": "num_workers=4, multiprocessing_context='spawn'"}, ["unsafe"]),
+    "batches written": ("DLC317", {"batch_size=32, shuffle=True": "batch_size=None"}, []),
 }
 
 
@@ -321,3 +424,28 @@ def test_a_call_in_a_helper_is_shown_where_it_is_called(tmp_path: Path, monkeypa
 def test_a_nested_loop_is_shown_with_the_outer_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (finding,) = found("DLC209", {}, tmp_path, monkeypatch)
     assert [one.message for one in finding.related] == ["the loop over the same loader", "its workers persist"]
+
+
+@pytest.mark.parametrize(
+    ("requirement", "said"),
+    [("torch>=2.3,<2.11", "The loader never calls"), ("torch>=2.11", "`Augmented` raises NotImplementedError")],
+)
+def test_what_a_subset_does_depends_on_torch(
+    requirement: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (finding,) = found("DLC318", {"": requirement}, tmp_path, monkeypatch)
+    assert finding.message.startswith(said)
+
+
+def test_a_subset_with_any_torch_says_neither(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (finding,) = found("DLC318", {"": "torch>=2.3"}, tmp_path, monkeypatch)
+    assert not finding.message.startswith(("The loader never", "`Augmented` raises"))
+
+
+def test_those_who_measure_are_told_what_it_is_about(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (finding,) = found("DLC219", {}, tmp_path, monkeypatch)
+    assert finding.measure["about"] == {"owner": "Photos", "attributes": ["cache"], "kind": "cache"}
+    (finding,) = found("DLC218", {}, tmp_path, monkeypatch)
+    about = finding.measure["about"]
+    assert (about["owner"], about["attributes"], about["method"]) == ("Shards", ["epoch"], "set_epoch")
+    assert "arguments" in about
