@@ -12,6 +12,7 @@ import pytest
 from dlcheck.config import Config
 from dlcheck.engine import check
 from dlcheck.findings import Finding
+from dlcheck.fixing import fix
 from tests.test_pages import PAGES, programs
 
 Changes = dict[str, str]
@@ -357,12 +358,10 @@ EDGES: dict[str, tuple[str, Changes, list[str]]] = {
     ),
     "arrays of other samples": (
         "DLC310",
-        {
-            "def collate(batch):": "def collate(batch):\n    others = batch[1:]",
-            ASARRAY + " for sample in batch": ASARRAY + " for sample in others",
-        },
+        {f"{ASARRAY} for sample in batch": f"{ASARRAY} for sample in OTHERS"},
         ["unsafe"],
     ),
+    "arrays that are divided by anything": ("DLC310", {ASARRAY: "np.ones((4, 3)) / sample['n']"}, ["unsafe"]),
     "one pass": (
         "DLC421",
         {
@@ -449,3 +448,27 @@ def test_those_who_measure_are_told_what_it_is_about(tmp_path: Path, monkeypatch
     about = finding.measure["about"]
     assert (about["owner"], about["attributes"], about["method"]) == ("Shards", ["epoch"], "set_epoch")
     assert "arguments" in about
+
+
+def fixed(code: str) -> str:
+    """The file that ``found`` wrote, after the rule's fixes."""
+    config = Config(isolated=True, overrides={"select": [code]})
+    done = fix(lambda after: check(["."], config, overlays=after), unsafe=True)
+    return done.changes[0].after.decode()
+
+
+def test_only_the_call_goes_where_more_hangs_on_the_question(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    call = "        torch.cuda.empty_cache()  # DLC502"
+    asked = f"        if torch.cuda.is_available():\n    {call}\n            net.log()"
+    found("DLC502", {call: asked}, tmp_path, monkeypatch)
+    assert "        if torch.cuda.is_available():\n            net.log()\n" in fixed("DLC502")
+
+
+def test_what_needs_tensors_stays_behind_their_making(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    changes = {
+        "        transforms.Normalize([0.5] * 3, [0.5] * 3),\n": "",
+        "        transforms.CenterCrop(224),": "        transforms.Normalize([0.5] * 3, [0.5] * 3),",
+    }
+    found("DLC313", changes, tmp_path, monkeypatch)
+    text = fixed("DLC313")
+    assert text.index("Resize") < text.index("ToTensor") < text.index("Normalize")
