@@ -17,7 +17,7 @@ import argparse
 import contextlib
 import gc
 import hashlib
-import importlib
+import importlib.util
 import json
 import os
 import shutil
@@ -25,7 +25,7 @@ import signal
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -62,6 +62,7 @@ JUDGES = (
 # Read the rules' metadata or its table, and say nothing of what a check does.
 SAY_NOTHING = ("test_page_is_complete", "test_metadata_reads_well", "test_table_is_current", "test_every_variant")
 SURVIVED = ("survived", "uncovered")
+AMISS = (98, 99)  # exit statuses of a child: other tests than were asked for, or no run at all
 LIMIT_S = 60  # for one mutant; the slowest survivor took a third of it
 
 
@@ -119,7 +120,7 @@ def options(judges: Iterable[str]) -> list[str]:
     return [*quiet, "-m", "not slow and not long and not network", *judges]
 
 
-def in_child(work: Path, run: Any, limit_s: int, *, byte_code: bool) -> int | None:
+def in_child(work: Path, run: Callable[[], int], limit_s: int, *, byte_code: bool) -> int | None:
     """The exit status of a function that runs in a child, in the copy; None where it took too long.
 
     Byte code is written without any mutant only: what is compiled later would be taken for the file's own.
@@ -140,9 +141,11 @@ def in_child(work: Path, run: Any, limit_s: int, *, byte_code: bool) -> int | No
         finally:
             sys.stdout.flush()
             os._exit(status)
-    _, status = os.waitpid(child, 0)
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(child, signal.SIGKILL)  # what the tests of the child started
+    try:
+        _, status = os.waitpid(child, 0)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child, signal.SIGKILL)  # what the tests of the child started; itself where this is interrupted
     late = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGALRM
     return None if late else os.waitstatus_to_exitcode(status)
 
@@ -215,8 +218,8 @@ def judge(mutant: Mutant, tests: Sequence[str], work: Path) -> Verdict:
     finally:
         file.write_bytes(original)
         os.utime(file, ns=(stat.st_atime_ns, stat.st_mtime_ns))  # its byte code is good again
-    if status is not None and status not in (0, 1, 2, 3):
-        # 1: a test failed; 2, 3: the code did not even import
+    # Whatever else is no success, a crash of the interpreter included, comes of the mutant.
+    if status in (int(pytest.ExitCode.NO_TESTS_COLLECTED), *AMISS):
         sys.exit(f"{mutant}: no verdict (status {status}): see {work / 'log'}")
     outcome = "timeout" if status is None else "killed" if status else "survived"
     return Verdict(outcome, len(tests), round(time.monotonic() - start, 2))
@@ -308,6 +311,10 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, default=60, help="begin no mutant after that; a later call goes on")
     parser.add_argument("--recheck", action="store_true", help="judge all survivors again, whatever the sample")
     asked = parser.parse_args()
+    if not hasattr(os, "fork") or importlib.util.find_spec("coverage") is None:
+        parser.error("needs a system that can fork, and coverage: pip install -e '.[test,lint]'")
+    if asked.work.exists() and any(asked.work.iterdir()) and not (asked.work / "tree").is_dir():
+        parser.error(f"--work {asked.work}: the folder holds something else")
     for name in asked.only:
         if not (ROOT / name).exists() or not name.startswith(TARGETS):
             parser.error(f"--only {name}: not a file or folder below {' or '.join(TARGETS)}")

@@ -8,12 +8,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from test_pages import PAGES, programs
 
 from dlcheck.config import Config
 from dlcheck.engine import check
 from dlcheck.findings import Finding
 from dlcheck.fixing import fix
-from tests.test_pages import PAGES, programs
 
 Changes = dict[str, str]
 
