@@ -42,6 +42,10 @@ def load(path: Path) -> dict[str, Any]:
     return loaded
 
 
+# On Windows the first `bash` may be that of another system.
+bash = pytest.mark.skipif(os.name == "nt" or shutil.which("bash") is None, reason="needs bash and a POSIX shebang")
+
+
 class Script(NamedTuple):
     place: str
     text: str
@@ -179,7 +183,7 @@ def test_tools_of_a_release_have_one_version() -> None:
     assert all(re.fullmatch(r"[\w-]+==[\d.]+|#.*", line) for line in TOOLS.splitlines())
 
 
-@pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
+@bash
 def test_a_tag_that_is_not_the_version_releases_nothing() -> None:
     command = ["bash", str(ROOT / ".ci" / "build-release"), "v0.0.0"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
@@ -188,8 +192,6 @@ def test_a_tag_that_is_not_the_version_releases_nothing() -> None:
 
 
 # -- The action --------------------------------------------------------------------------------------------------------
-
-bash = pytest.mark.skipif(os.name == "nt" or shutil.which("bash") is None, reason="needs bash and a POSIX shebang")
 
 
 def action_step(name: str) -> dict[str, Any]:
