@@ -266,12 +266,16 @@ def test_the_action_annotates_and_writes_sarif(project: Path) -> None:
 
 @bash
 def test_inputs_of_the_action(project: Path) -> None:
-    (project / "a b.py").write_text("import torch\n\nfrom torch.utils.data import DataLoader\n\nprint(DataLoader)\n")
-    ran = act(project, paths="\n  \na b.py\n", args="--select=DLC101\n", fail_on="never", format="concise")
-    assert (ran.status, ran.outputs["exit-code"], codes(ran.sarif)) == (0, "0", set())
-    ran = act(project, paths="devices.py\na b.py", args="--select=DLC101", fail_on="never", format="concise")
-    assert (ran.status, ran.outputs["exit-code"], codes(ran.sarif)) == (0, "0", {"DLC101"})
-    assert re.search(r"^devices\.py:\d+:\d+: DLC101", ran.output, re.MULTILINE)
+    (project / "a b.py").write_text(
+        "from torch.utils.data import DataLoader\n\nloader = DataLoader(range(9), num_workers=2, pin_memory=True)\n"
+        "for batch in loader:\n    batch.cuda()\n"
+    )
+    args, paths = "--select=DLC505\n\n--extend-select=DLC101", "\n  \na b.py\r\ndevices.py\n"
+    ran = act(project, paths=paths, args=args, fail_on="never", format="concise")
+    assert (ran.status, ran.outputs["exit-code"]) == (0, "0"), ran.output
+    told = {line.split(":")[0] for line in ran.output.splitlines() if re.search(r": DLC\d{3} ", line)}
+    assert told == {"a b.py", "devices.py"}
+    assert codes(ran.sarif) == {"DLC101"}
 
 
 @bash
