@@ -169,8 +169,7 @@ def measured(work: Path) -> dict[str, dict[str, list[int]]]:
         tests = lines.setdefault(Path(file).relative_to(tree).as_posix(), {})
         for line, contexts in data.contexts_by_lineno(file).items():
             for test in contexts:
-                if test:
-                    tests.setdefault(test, []).append(line)
+                tests.setdefault(test, []).append(line)
     kept.write_text(json.dumps({"digest": digest, "lines": lines}))
     return lines
 
@@ -196,11 +195,12 @@ def concerned(mutant: Mutant, lines: dict[str, dict[str, list[int]]]) -> list[st
     What runs when its module is imported concerns all tests that use the file.
     """
     tests = lines.get(mutant.path, {})
-    wanted = {*range(mutant.first, mutant.last + 1)}
+    lines_of = {*range(mutant.first, mutant.last + 1)}
+    early = mutant.at_import or not lines_of.isdisjoint(tests.get("", ()))  # "" is while modules are imported
     found = [
         (-len(ran), test)
         for test, ran in tests.items()
-        if (mutant.at_import or not wanted.isdisjoint(ran)) and not any(word in test for word in SAY_NOTHING)
+        if test and (early or not lines_of.isdisjoint(ran)) and not any(word in test for word in SAY_NOTHING)
     ]
     return [test for _, test in sorted(found)]
 

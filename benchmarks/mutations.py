@@ -121,7 +121,7 @@ def _is_left_alone(statement: ast.stmt) -> bool:
 
 def _changes(statement: ast.stmt) -> Iterator[tuple[ast.expr | ast.stmt, str]]:
     """What of a statement becomes what; of a compound one only its head."""
-    if isinstance(statement, ast.Return) and statement.value is not None and not _is_none(statement.value):
+    if isinstance(statement, ast.Return) and statement.value is not None and not _is_false(statement.value):
         yield statement, "return None"
     elif isinstance(statement, ast.Expr):
         if isinstance(statement.value, (ast.Yield, ast.YieldFrom)):
@@ -140,8 +140,9 @@ def _changes(statement: ast.stmt) -> Iterator[tuple[ast.expr | ast.stmt, str]]:
         yield from _within(expression)
 
 
-def _is_none(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant) and node.value is None
+def _is_false(node: ast.expr) -> bool:
+    """Whether ``None`` instead would say the same to whoever asks."""
+    return isinstance(node, ast.Constant) and not node.value
 
 
 def _expressions(statement: ast.stmt) -> Iterator[ast.expr]:
