@@ -166,6 +166,7 @@ def test_program_is_reported_as_its_page_says(
         page = PAGES[finding.code]
         assert said_by(page, finding), f"not the words, severity and fix of {page.code}: {finding}"
         assert finding.rule == page.name
+        assert finding.fix is None or finding.fix.applicability in ("safe", "unsafe")
 
     if program.report is not None:
         told = render(report, "concise", pages=PAGES, color=False)
