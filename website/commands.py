@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Iterator
 from html import escape
@@ -50,9 +51,13 @@ def markdown(name: str) -> str:
 
 
 def _words(help_: str) -> Iterator[str]:
-    """The paragraphs of a help text; one that click may not fill keeps its lines."""
-    for paragraph in re.split(r"\n\s*\n", help_.strip()):
-        yield paragraph.removeprefix("\b\n").replace("\n", "  \n") if paragraph.startswith("\b") else paragraph
+    """The paragraphs of a help text; of one that click may not fill, its lines."""
+    for paragraph in re.split(r"\n\s*\n", inspect.cleandoc(help_)):
+        lines = paragraph.removeprefix("\b\n")
+        if lines == paragraph:
+            yield paragraph
+        else:
+            yield f"```sh\n{lines}\n```" if lines.startswith("dlcheck ") else lines.replace("\n", "  \n")
         yield ""
 
 

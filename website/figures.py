@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parent.parent
 RECORD = ROOT / "docs" / "recorded" / "persistent-workers.json"
 EXAMPLE = "examples/faulty"
+REPORT = "recorded/persistent-workers.html"  # where the site has it
 COMMENT = re.compile(r"^<!-- figure: (?P<name>[\w-]+) -->$", re.MULTILINE)
 
 
@@ -305,11 +306,12 @@ def _said(one: Record) -> Iterator[str]:
     for name, text in (
         ("The line in reports", words.line(one)),
         ("Why", one.reason),
-        *((f"Guard {guard.name}: {guard.status}", guard.detail or "nothing to say") for guard in one.guards),
-        ("Again", one.rerun),
+        *((f"Guard {guard.name}: {guard.status}", guard.detail) for guard in one.guards),
+        ("To measure it again", one.rerun),
     ):
-        yield f"<dt>{escape(name)}</dt><dd>{_code(text)}</dd>"
+        yield f"<dt>{escape(name)}</dt>" + (f"<dd>{_code(text)}</dd>" if text else "")
     yield "</dl>"
+    yield f'<p><a href="{REPORT}">The page that <code>--report</code> writes of it</a></p>'
 
 
 def _where(one: Record) -> str:

@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parent.parent
 SECTIONS: dict[str, tuple[str, ...]] = {
     "How it works": ("understanding.md", "measure.md", "measure-gpu.md", "records.md"),
     "Is it right?": ("ecosystem.md", "proofs.md", "reliability.md", "benchmarks.md"),
-    "Guides": ("advise.md", "tune.md", "ci.md", "editors.md", "versions.md"),
+    "Guides": ("usage.md", "advise.md", "tune.md", "ci.md", "editors.md", "versions.md"),
 }
 PROJECT = ("contributing.md", "changelog.md")
 

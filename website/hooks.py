@@ -15,8 +15,6 @@ sys.path.insert(0, str(ROOT))  # mkdocs runs this file by its path; it is to fin
 from dlcheck.measure import page as report_page  # noqa: E402
 from website import figures, generate  # noqa: E402
 
-REPORT = "recorded/persistent-workers.html"
-
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
     config.nav = generate.navigation(generate.generated())
@@ -26,7 +24,7 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     for place, text in generate.generated().items():
         files.append(File.generated(config, place, content=text))
-    files.append(File.generated(config, REPORT, content=report_page.render([figures.record()])))
+    files.append(File.generated(config, figures.REPORT, content=report_page.render([figures.record()])))
     style = str(ROOT / "website" / "site.css")
     files.append(File.generated(config, "site.css", abs_src_path=style))
     return files
