@@ -220,4 +220,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except Wrong as error:
+        sys.exit(str(error))

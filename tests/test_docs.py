@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import posixpath
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -20,6 +21,7 @@ from dlcheck import pages
 from dlcheck.checks import RULES
 from dlcheck.cli import cli
 from dlcheck.config import KEYS
+from dlcheck.measure import words
 from website import commands, figures, generate, links, proofs, rules, settings, terminal
 
 TUTORIAL = ROOT / "docs" / "tutorial.md"
@@ -41,7 +43,7 @@ def name_of(file: Path) -> str:
 def test_each_block_says_how_it_is_run(document: Path) -> None:
     for block in sessions.blocks(document):
         assert block.is_run or not block.concerns_dlcheck or block.how.startswith("not run: ")
-    sum(1 for _ in sessions.stories(document))  # raises where a block goes on from none
+    list(sessions.stories(document))  # raises where a block goes on from none
 
 
 STORIES = {story[0].place: story for file in DOCUMENTS if file != TUTORIAL for story in sessions.stories_or_none(file)}
@@ -57,6 +59,10 @@ def play(story: list[Block], folder: Path) -> Play:
     return stage
 
 
+needs_sh = pytest.mark.skipif(shutil.which("sh") is None, reason="some commands have pipes: no `sh` is here")
+
+
+@needs_sh
 @pytest.mark.parametrize("place", STORIES)
 def test_commands_do_what_is_shown(place: str, tmp_path: Path) -> None:
     play(STORIES[place], tmp_path)
@@ -128,6 +134,14 @@ def test_broken_links_are_noticed() -> None:
     text = "[a](docs/measure.md#figures) [b](docs/none.md) [c](docs/measure.md#none) `[d](none.md)` ![e](none.svg)"
     text += "\n```python\n[f](none.md)\n```\n[g](https://example.org/none)\n"
     assert list(broken(ROOT / "README.md", text)) == ["docs/none.md", "docs/measure.md#none", "none.svg"]
+
+
+# Figures
+
+
+def test_quoted_measurement_is_the_recorded_one() -> None:
+    line = words.line(figures.record())
+    assert f"   = measured: {line}\n" in TUTORIAL.read_text(encoding="utf-8")
 
 
 # The picture

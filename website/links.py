@@ -36,7 +36,10 @@ def place(path: str) -> str | None:
 
 
 def parts(text: str) -> list[tuple[bool, str]]:
-    """A text in stretches, and whether each is words, not code."""
+    """A text in stretches, and whether each is words, not code.
+
+    Code within the text of a link belongs to the link; code that shows a link is none.
+    """
     found: list[tuple[bool, str]] = []
     at = 0
     for fence in [*FENCE.finditer(text), None]:
@@ -87,15 +90,12 @@ def _name(text: str, path: str) -> str:
 
 
 def anchors(text: str) -> set[str]:
-    """The anchors of a document's headings, as hosts of repositories and the site make them."""
-    found: dict[str, int] = {}
-    known = set()
-    for title in re.findall(r"^#{1,6} +(.*?)\s*#*$", FENCE.sub("", text), re.MULTILINE):
-        slug = slug_of(re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", title))
-        number = found.get(slug, 0)
-        found[slug] = number + 1
-        known.add(f"{slug}-{number}" if number else slug)
-    return known
+    """The anchors of a document's headings, as hosts of repositories and the site make them.
+
+    Those that they number, because a heading comes twice, are left out: each numbers in a way of its own.
+    """
+    titles = re.findall(r"^#{1,6} +(.*?)\s*#*$", FENCE.sub("", text), re.MULTILINE)
+    return {slug_of(re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", title)) for title in titles}
 
 
 def slug_of(title: str, separator: str = "-") -> str:
