@@ -28,6 +28,7 @@ from dlcheck.findings import Finding
 from dlcheck.fixing import fix
 from dlcheck.pages import Page
 from dlcheck.report import render
+from website.rules import FAMILIES, severities
 
 FOLDER = Path(__file__).resolve().parent.parent / "rules"
 PAGES = pages.load()
@@ -269,7 +270,7 @@ def _row(page: Page) -> str:
     cells = (
         f"[{page.code}]({page.code}-{page.name}.md)",
         page.name,
-        _severities(page),
+        severities(page),
         "on" if page.default else "off",
         page.fix,
         page.measure or "no",
@@ -277,23 +278,6 @@ def _row(page: Page) -> str:
     )
     return f"| {' | '.join(cells)} |"
 
-
-def _severities(page: Page) -> str:
-    """A rule's severities, its own first."""
-    said = (page.variant(name).severity or page.severity for name in ("", *page.variants))
-    return ", ".join(dict.fromkeys(said))
-
-
-FAMILIES = {
-    "0": "The files and comments themselves",
-    "1": "Transfer and pinning",
-    "2": "Workers",
-    "3": "Datasets",
-    "4": "Sampling and randomness",
-    "5": "Training loop",
-    "6": "Start methods and portability",
-    "7": "Frameworks",
-}
 
 INTRODUCTION = """\
 # The rules
