@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dlcheck import files
+from dlcheck import files, writing
 from dlcheck.findings import Finding, with_fingerprints
 
 SCHEMA = "dlcheck.baseline/1"
@@ -75,11 +75,8 @@ def write(file: str, entries: Iterable[Entry]) -> None:
         for entry in sorted(set(entries), key=lambda entry: (entry.path, entry.code, entry.key))
     ]
     text = json.dumps({"schema": SCHEMA, "findings": rows}, indent=1, ensure_ascii=False) + "\n"
-    beside = f"{file}.{os.getpid()}.tmp"
     try:
-        with open(beside, "w", encoding="utf-8", errors="backslashreplace", newline="\n") as stream:
-            stream.write(text)
-        os.replace(beside, file)
+        writing.replace(file, text.encode("utf-8", "backslashreplace"))
     except OSError as error:
         raise BaselineError(file, error.strerror or str(error)) from None
 

@@ -68,6 +68,9 @@ def _status() -> int:
         if not sys.stdout.closed:  # the language server has closed it
             sys.stdout.flush()
     except click.ClickException as error:
+        from dlcheck.report.common import harmless
+
+        error.message = harmless(error.message)
         error.show()
         return error.exit_code
     except (ConfigError, pages.PageError) as error:
@@ -100,8 +103,18 @@ def say(text: str, *, end: str = "\n") -> None:
     sys.stdout.write(text + end)
 
 
+def tell(text: str) -> None:
+    """A line for people, in which a name or a setting may hold anything."""
+    from dlcheck.report.common import harmless
+
+    say(harmless(text))
+
+
 def complain(text: str) -> None:
-    sys.stderr.write(f"dlcheck: {text}\n")
+    """A line on standard error; a name in it may hold anything, which must neither reach a terminal nor look like ours."""
+    from dlcheck.report.common import harmless
+
+    sys.stderr.write(f"dlcheck: {harmless(text)}\n")
 
 
 # The group
@@ -258,6 +271,7 @@ _FIGURES = section(
     click.option("--report", type=click.Path(readable=False), help="Write a page with all figures to a file."),
     click.option("--progress", type=click.Choice(("auto", "lines", "json", "none")), default="auto", help="[auto]"),
     click.option("--no-records", is_flag=True, help="Keep nothing in `.dlcheck/measurements`."),
+    click.option("--in-ci", is_flag=True, help="Measure although this is CI (`CI=true`), which else runs nothing."),
     click.option("--seed", type=int, default=0, help="Of the order in which things are measured.  [0]"),
 )
 
@@ -488,7 +502,7 @@ def _fix(
     report.errors += fixed.errors
     if options["diff"]:
         for change in fixed.changes:
-            say(change.diff(), end="")
+            say(_shown_diff(change.diff()), end="")
         _complain_of(report)
         return 2 if report.errors else int(bool(fixed.changes))
     given = stdin_file(stdin[0]) if stdin is not None else ""
@@ -508,6 +522,15 @@ def _fix(
     with contextlib.redirect_stdout(sys.stderr if stdin is not None else sys.stdout):
         status = _finish(report, config, options)
     return status or int(options["exit_non_zero_on_fix"] and bool(fixed.changes))
+
+
+def _shown_diff(diff: str) -> str:
+    """A diff as it is where a program reads it, which may apply it; at a terminal without what that would obey."""
+    if not sys.stdout.isatty():
+        return diff
+    from dlcheck.report.common import printable
+
+    return "".join(printable(line) + "\n" for line in diff.removesuffix("\n").split("\n"))
 
 
 def _complain_of(report: Report) -> None:
@@ -637,8 +660,7 @@ _POLICIES = {
 
 def _announce(number: int, settings: Settings) -> None:
     """What is about to be run, and how long it can take."""
-    if settings.run:
-        complain(f"runs `{settings.run}` up to its loader and some batches; {_POLICIES[settings.audit]}")
+    complain(_what_runs(settings))
     # As much again to time what is written against itself, which findings share that are measured alike.
     most = min(settings.total_s, 2 * number * settings.budget_s)
     each = f"{settings.budget_s:.0f} s for each, as many for its kind to tell noise (what is written, against itself)"
@@ -646,9 +668,20 @@ def _announce(number: int, settings: Settings) -> None:
     complain(f"{_count(number, 'finding')} to measure: {each}; {whole}")
 
 
+def _what_runs(settings: Settings) -> str:
+    if settings.run:
+        return f"runs `{settings.run}` up to its loader and some batches; {_POLICIES[settings.audit]}"
+    python = f"`{settings.python}`" if settings.python else "the Python of your project"
+    if settings.factory:
+        return f"runs {python}, which imports and calls `{settings.factory}`; what that does to files is not undone"
+    return f"runs {python} with stand-ins of dlcheck's own, and nothing of your program"
+
+
 def _refuse_to_measure(options: Mapping[str, Any]) -> None:
     if os.environ.get(PRE_COMMIT):
         raise Fault("nothing is measured under pre-commit: a hook must not run your program")
+    if os.environ.get("CI", "").lower() not in ("", "0", "false") and not options["in_ci"]:
+        raise Fault("nothing is measured where CI is set, unless you say so: --in-ci")
     if options["run"] and options["factory"]:
         raise click.UsageError("--run and --factory are two ways to get at the loader: give one")
     if options["extract"] and not options["run"]:
@@ -694,6 +727,7 @@ def _listener(options: Mapping[str, Any]) -> Listener:
     """Progress on standard error: one line that changes where that is a terminal, else a line each time."""
     from dlcheck.measure import progress
     from dlcheck.measure.command import Listener
+    from dlcheck.report.common import harmless
 
     form = options["progress"]
     if options["quiet"] or form == "none":
@@ -703,14 +737,17 @@ def _listener(options: Mapping[str, Any]) -> Listener:
             lambda step: _tell(progress.line_of_json(step)), lambda record: _tell(progress.record_as_json(record))
         )
     if form == "lines" or not sys.stderr.isatty():
-        return Listener(lambda step: _tell(progress.text(step)), lambda record: _tell(progress.record_as_text(record)))
+        return Listener(
+            lambda step: _tell(harmless(progress.text(step))),
+            lambda record: _tell(harmless(progress.record_as_text(record))),
+        )
     import shutil
 
     width = shutil.get_terminal_size().columns
     clear = "\r\x1b[K"
     return Listener(
-        lambda step: _tell(clear + progress.bar(step, width), end=""),
-        lambda record: _tell(clear + progress.record_as_text(record)),
+        lambda step: _tell(clear + harmless(progress.bar(step, width)), end=""),
+        lambda record: _tell(clear + harmless(progress.record_as_text(record))),
     )
 
 
@@ -805,14 +842,15 @@ def _show_files(paths: Sequence[str], config: Config) -> int:
         if named.problem:
             complain(f"{files.shown(named.file)}: {named.problem}")
         else:
-            say(files.shown(named.file))
+            tell(files.shown(named.file))
     for path in lost:
         complain(f"error: {path}: {files.MISSING}")
     return 2 if lost else 0
 
 
 def _write(report: Report, config: Config, options: Mapping[str, Any]) -> None:
-    from dlcheck.report import FOR_PEOPLE, render
+    from dlcheck import writing
+    from dlcheck.report import FOR_PEOPLE, inert, render
 
     target, form, statistics = options["output_file"], config.output_format, options["statistics"]
     color = wants_color(options["color"]) if target is None else options["color"] == "always"
@@ -824,11 +862,10 @@ def _write(report: Report, config: Config, options: Mapping[str, Any]) -> None:
     elif statistics:
         sys.stderr.write(_statistics(report))
     if target is None:
-        say(text, end="")
+        say(inert(text, form), end="")
     else:
         try:
-            with open(target, "w", encoding="utf-8", errors="backslashreplace", newline="\n") as stream:
-                stream.write(text)
+            writing.to_target(target, text.encode("utf-8", "backslashreplace"))
         except OSError as error:
             raise Fault(f"{target}: {error.strerror or error}") from None
     if not people or target is not None or statistics:
@@ -897,7 +934,7 @@ def _machine_facts(path: str, python: str | None) -> Facts:
 def _json(document: Mapping[str, Any]) -> str:
     import json
 
-    return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+    return json.dumps(document, indent=2) + "\n"
 
 
 @cli.command(cls=Sectioned, elsewhere={"Rules and files": "check"})
@@ -975,10 +1012,10 @@ def baseline_command(paths: tuple[str, ...], **options: Any) -> int:
         baseline.write(file, entries)
     except baseline.BaselineError as error:
         raise Fault(str(error)) from None
-    say(f"Wrote {_count(len(entries), 'finding')} to {files.shown(file)}.")
+    tell(f"Wrote {_count(len(entries), 'finding')} to {files.shown(file)}.")
     if config.baseline is None:
         name = os.path.relpath(file, config.root).replace(os.sep, "/")
-        say(f'To use it, add `baseline = "{name}"` to [tool.dlcheck], or pass `--baseline {files.shown(file)}`.')
+        tell(f'To use it, add `baseline = "{name}"` to [tool.dlcheck], or pass `--baseline {files.shown(file)}`.')
     for fault in report.errors:
         complain(error_line(fault))
     return 2 if report.errors else 0
@@ -1005,13 +1042,13 @@ def config_command(path: str, form: str, **options: Any) -> None:
         whole = {"file": config.file and files.shown(config.file), "settings": table, "rules": codes}
         say(json.dumps({**whole, "targets": versions}, indent=2, default=str))  # TOML has dates, JSON has none
         return
-    say(f"file: {files.shown(config.file) if config.file else 'none'}")
-    say(f"project: {files.shown(root)}")
+    tell(f"file: {files.shown(config.file) if config.file else 'none'}")
+    tell(f"project: {files.shown(root)}")
     for key, row in rows.items():
         if row.value is not None:
-            say(f"{key} = {_toml_value(row.value)}  # {row.origin}")
+            tell(f"{key} = {_toml_value(row.value)}  # {row.origin}")
     for what, told in targets.items():
-        say(f"{what}: {told.text or ('current' if what == 'torch' else 'any')}  # {told.origin}")
+        tell(f"{what}: {told.text or ('current' if what == 'torch' else 'any')}  # {told.origin}")
     say(f"rules: {' '.join(codes) or 'none'}")
 
 
@@ -1046,7 +1083,7 @@ def clean(path: str) -> None:
         shutil.rmtree(cache)
     except OSError as error:
         raise Fault(f"{files.shown(cache)}: {error.strerror or error}") from None
-    say(f"Deleted {files.shown(cache)}.")
+    tell(f"Deleted {files.shown(cache)}.")
 
 
 # Rules
@@ -1080,7 +1117,7 @@ def rule(rule: str, form: str) -> None:
     if form == "json":
         import json
 
-        say(json.dumps(page.as_json(), indent=2, ensure_ascii=False, default=str))  # TOML has dates, JSON has none
+        say(json.dumps(page.as_json(), indent=2, default=str))  # TOML has dates, JSON has none
         return
     by_default = "on by default" if page.default else "off by default"
     fix = "no fix" if page.fix == "none" else f"{page.fix} fix"
@@ -1107,7 +1144,7 @@ def rules(form: str) -> None:
         import json
 
         rows = [{key: value for key, value in page.as_json().items() if key != "documentation"} for page in known]
-        say(json.dumps(rows, indent=2, ensure_ascii=False, default=str))
+        say(json.dumps(rows, indent=2, default=str))
         return
     table = [("code", "name", "severity", "default", "fix", "summary")]
     for page in known:

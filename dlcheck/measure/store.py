@@ -12,11 +12,10 @@ import json
 import os
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from dlcheck import files
+from dlcheck import files, writing
 from dlcheck.findings import Finding, Measurement, fingerprint_under, squeezed
 from dlcheck.measure import identity, words
 from dlcheck.measure.record import Record
@@ -254,15 +253,7 @@ def save(root: str, record: Record) -> str:
     os.makedirs(folder, exist_ok=True)
     file = os.path.join(folder, f"{_named(record)}-{identity.fingerprint(identity.of(machine))}.json")
     text = json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-    beside = f"{file}.{os.getpid()}.tmp"
-    try:
-        with open(beside, "w", encoding="utf-8", errors="backslashreplace", newline="\n") as stream:
-            stream.write(text)
-        os.replace(beside, file)
-    except OSError:
-        with suppress(OSError):
-            os.unlink(beside)
-        raise
+    writing.replace(file, text.encode("utf-8", "backslashreplace"))
     return file
 
 
