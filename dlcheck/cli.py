@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -68,10 +69,7 @@ def _status() -> int:
         if not sys.stdout.closed:  # the language server has closed it
             sys.stdout.flush()
     except click.ClickException as error:
-        from dlcheck.report.common import harmless
-
-        error.message = harmless(error.message)
-        error.show()
+        _show(error)
         return error.exit_code
     except (ConfigError, pages.PageError) as error:
         complain(f"error: {error}")
@@ -95,6 +93,14 @@ def _status() -> int:
     return int(status)
 
 
+def _show(error: click.ClickException) -> None:
+    from dlcheck.report.common import harmless
+
+    text = io.StringIO()
+    error.show(text)  # of a Fault nothing is left to be said
+    sys.stderr.write("\n".join(map(harmless, text.getvalue().split("\n"))))
+
+
 def _discard_output() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
@@ -111,7 +117,7 @@ def tell(text: str) -> None:
 
 
 def complain(text: str) -> None:
-    """A line on standard error; a name in it may hold anything, which must neither reach a terminal nor look like ours."""
+    """A line on standard error; a name in it may hold anything, which must not reach a terminal."""
     from dlcheck.report.common import harmless
 
     sys.stderr.write(f"dlcheck: {harmless(text)}\n")
@@ -391,7 +397,7 @@ def check(paths: tuple[str, ...], **options: Any) -> int:
     if not options["measure"]:
         return _finish(_run(paths, config, stdin, options), config, options)
     with _alone(named, options):
-        _put_back(named)
+        _put_back(named, options)
         report = _run(paths, config, stdin, options)
         interrupted = _measure(report, config, named, options)
         status = _finish(report, config, options)
@@ -565,7 +571,7 @@ def measure(paths: tuple[str, ...], **options: Any) -> int:
     config = _load(paths, options)
     _refuse_to_overwrite(paths, config, options)
     with _alone(paths, options):
-        _put_back(paths)
+        _put_back(paths, options)
         report = _run(paths, config, None, options)
         interrupted = _measure(report, config, paths, options)
         status = _finish(report, config, options)
@@ -623,7 +629,7 @@ def _alone(paths: Sequence[str], options: Mapping[str, Any]) -> Iterator[None]:
 
     Two programs that run in one project would each take for the user's files what the other has made of them.
     """
-    if os.environ.get(PRE_COMMIT):
+    if _forbidden(options):
         yield
         return
     from dlcheck.measure import interruptions, leftovers, program
@@ -638,9 +644,9 @@ def _alone(paths: Sequence[str], options: Mapping[str, Any]) -> Iterator[None]:
         yield
 
 
-def _put_back(paths: Sequence[str]) -> None:
+def _put_back(paths: Sequence[str], options: Mapping[str, Any]) -> None:
     """Finish what a measurement has left that was killed; before any file is read."""
-    if os.environ.get(PRE_COMMIT):
+    if _forbidden(options):
         return
     from dlcheck.measure import interruptions, leftovers
 
@@ -677,11 +683,18 @@ def _what_runs(settings: Settings) -> str:
     return f"runs {python} with stand-ins of dlcheck's own, and nothing of your program"
 
 
-def _refuse_to_measure(options: Mapping[str, Any]) -> None:
+def _forbidden(options: Mapping[str, Any]) -> str:
+    """Why nothing is to be run here, else nothing."""
     if os.environ.get(PRE_COMMIT):
-        raise Fault("nothing is measured under pre-commit: a hook must not run your program")
+        return "nothing is measured under pre-commit: a hook must not run your program"
     if os.environ.get("CI", "").lower() not in ("", "0", "false") and not options["in_ci"]:
-        raise Fault("nothing is measured where CI is set, unless you say so: --in-ci")
+        return "nothing is measured where CI is set, unless you say so: --in-ci"
+    return ""
+
+
+def _refuse_to_measure(options: Mapping[str, Any]) -> None:
+    if why := _forbidden(options):
+        raise Fault(why)
     if options["run"] and options["factory"]:
         raise click.UsageError("--run and --factory are two ways to get at the loader: give one")
     if options["extract"] and not options["run"]:

@@ -164,7 +164,7 @@ def _message(finding: Finding) -> str:
 
 
 def _linkless(text: str) -> str:
-    """A message in which nothing is a link: `[x](1)` would be one to a related place, `[x](https://...)` to anywhere."""
+    """A message in which nothing is a link: `[x](1)` would be one to a related place."""
     return text.replace("](", "] (")
 
 

@@ -177,7 +177,7 @@ SYNTAX: dict[str, str] = {
     "escapes": 'x = "\\N{no such name}"\ny = b"\\xzz"\nz = "\\u12"\n',
     "odd escapes": 'x = "\\d\\8\\400"\n',
     "soft keywords": "match = case = type = _ = 1\nmatch(case)\ntype(_)\nprint(match, case)\n",
-    "names of Unicode": "ﬁ = 𝕏 = µ = 1\nDataLoader(ﬁ, 𝕟𝕦𝕞_𝕨𝕠𝕣𝕜𝕖𝕣𝕤=4)\n",
+    "names of Unicode": "\ufb01 = \U0001d54f = \xb5 = 1\nDataLoader(\ufb01, \U0001d55fum_workers=4)\n",
     "right to left": "x = 'a\u202e\u2066b'  # \u2067 DataLoader\n",
     "line separators": "x = 'a\u2028b\x0bc\x0cd\x85e\x1ce'\u2029\n",
     "form feeds": "\x0cif a:\n\x0c    b\n  \x0c  c\n",
@@ -255,10 +255,12 @@ def notebooks(size: int) -> Iterator[tuple[str, bytes]]:
         "no ends": [line.rstrip("\n") for line in code], "syntax": [*code, "x = (\n"],
         "nesting": [*code, nested("lists", size)], "lines inside of lines": ["a\nb\r\nc\rd", *code],
     }  # fmt: skip
+    kinds: tuple[object, ...] = (None, 1, [], "raw", "x")
+    no_cells: tuple[object, ...] = (None, 1, "a", {}, {"a": []}, [None], [1], [[]], [""])
     yield from {
         **{f"source of {name}": whole([cell(source), cell(code)]) for name, source in odd.items()},
-        **{f"kind of {kind!r}": whole([cell(code, kind), cell(code)]) for kind in (None, 1, [], "raw", "x")},
-        **{f"cells of {cells!r}": whole(cells) for cells in (None, 1, "a", {}, {"a": []}, [None], [1], [[]], [""])},
+        **{f"kind of {kind!r}": whole([cell(code, kind), cell(code)]) for kind in kinds},
+        **{f"cells of {cells!r}": whole(cells) for cells in no_cells},
         "format 3": json.dumps({"worksheets": [{"cells": [{"cell_type": "code", "input": code}]}]}).encode(),
         "format 99": whole([cell(code)], nbformat=99),
         "format of words": whole([cell(code)], nbformat="four"),
