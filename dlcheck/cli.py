@@ -1192,6 +1192,10 @@ def lsp() -> None:
 )
 def new_rule(code: str, name: str, directory: str | None) -> None:
     """Write the stub of a rule's page, and say where its check goes."""
+    import errno
+
+    from dlcheck import writing
+
     if not pages.is_code(code):
         raise click.BadParameter(f"`{code}` is not three capitals and three digits")
     if not pages.is_name(name):
@@ -1205,8 +1209,9 @@ def new_rule(code: str, name: str, directory: str | None) -> None:
     file = os.path.join(folder, f"{code}-{name}.md")
     try:
         os.makedirs(folder, exist_ok=True)
-        with open(file, "x", encoding="utf-8", newline="\n") as stream:
-            stream.write(pages.stub(code, name, __version__))
+        if os.path.lexists(file):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
+        writing.replace(file, pages.stub(code, name, __version__).encode())
     except OSError as error:
         raise Fault(f"{files.shown(file)}: {error.strerror or error}") from None
     say(f"Wrote {files.shown(file)}.")
