@@ -61,7 +61,10 @@ def read(file: str) -> list[Entry]:
     if not isinstance(document, dict) or document.get("schema") != SCHEMA:
         raise BaselineError(file, f"not a baseline of this version ({SCHEMA})")
     try:
-        return [Entry(row["key"], row["code"], row["path"], row["message"]) for row in document["findings"]]
+        rows = [(row["key"], row["code"], row["path"], row["message"]) for row in document["findings"]]
+        if not all(isinstance(word, str) for row in rows for word in row):
+            raise TypeError
+        return [Entry(*row) for row in rows]
     except (KeyError, TypeError):
         raise BaselineError(file, "not a baseline: an entry lacks key, code, path or message") from None
 
