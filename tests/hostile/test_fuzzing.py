@@ -76,7 +76,7 @@ def run(folder: Path, *words: str) -> tuple[int, str, str]:
         sys.argv = before
         gc.enable()  # a run has no use for it, and this process goes on
     out.flush()
-    shown = out.buffer.getvalue().decode()  # type: ignore[attr-defined]
+    shown = out.buffer.getvalue().decode()
     assert "internal error" not in shown + err.getvalue(), shown[-2000:] + err.getvalue()
     return status, shown, err.getvalue()
 
@@ -467,7 +467,7 @@ class Server:
             stdout=subprocess.PIPE, stderr=self.errors,
         )  # fmt: skip
         self.number = 0
-        text = {"diagnostic": {}, "hover": {}, "codeAction": {}}
+        text: dict[str, Any] = {"diagnostic": {}, "hover": {}, "codeAction": {}}
         can = {"textDocument": text, "workspace": {"diagnostics": {"refreshSupport": True}}}
         self.ask("initialize", {"processId": None, "rootUri": here.as_uri(), "capabilities": can})
         self.send({"method": "initialized", "params": {}})

@@ -5,6 +5,7 @@ An audit hook, in the process from its first line on, tells what happens.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -166,9 +167,34 @@ def test_git_lists_files_and_runs_nothing(project: Path) -> None:
     assert {event[0] for event in events} == {"process"}
     assert all(event[1].endswith("git") and "ls-files" in event[2] for event in events)
     # The trap is one: whoever asks git without care falls into it.
-    subprocess.run(["git", "ls-files", "-co"], cwd=clone, capture_output=True, check=False)
+    command = ["git", "-c", "core.fsmonitor=false", "ls-files", "-co"]
+    subprocess.run(command, cwd=clone, capture_output=True, check=False)
     if not ran.exists():
         pytest.skip("this git does not fetch for a list of files")
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
+def test_an_index_that_names_other_folders_leads_nowhere(tmp_path: Path) -> None:
+    """An archive can bring along an index that git itself would not write."""
+    folder, victim = tmp_path / "project", tmp_path / "victim.py"
+    (folder / "aa").mkdir(parents=True)
+    victim.write_text(sources.GOOD, encoding="utf-8")
+    (folder / "aa" / "victim.py").write_text(sources.GOOD, encoding="utf-8")
+    for words in (("init", "-q"), ("add", "-A")):
+        subprocess.run(["git", *words], cwd=folder, check=True)
+    index = folder / ".git" / "index"
+    data = index.read_bytes()[:-20].replace(b"aa/victim.py", b"../victim.py")
+    index.write_bytes(data + hashlib.sha1(data).digest())
+    listed = subprocess.run(["git", "ls-files", "-c"], cwd=folder, capture_output=True, text=True, check=False).stdout
+    if listed != "../victim.py\n":
+        pytest.skip("this git does not believe such an index")
+    done = subprocess.run(
+        [sys.executable, "-m", "dlcheck", "check", "--fix", "--unsafe-fixes", "."], cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert "Traceback" not in done.stderr
+    assert victim.read_text(encoding="utf-8") == sources.GOOD
+    assert "non_blocking=True" in (folder / "aa" / "victim.py").read_text(encoding="utf-8")
 
 
 def lacking_a_tree(project: Path, trap: Path) -> Path:
@@ -187,7 +213,7 @@ def lacking_a_tree(project: Path, trap: Path) -> Path:
     clone = project.parent / "clone"
     for name in ("a", "b"):
         (project / name).mkdir()
-        (project / name / "train.py").write_text(sources.GOOD, encoding="utf-8")
+        (project / name / "train.py").write_text(f"# {name}\n{sources.GOOD}", encoding="utf-8")
     git("init", "-q", cwd=project)
     git("add", "-f", "a", "b", "train.py", cwd=project)
     git("commit", "-qm", "x", cwd=project)
