@@ -203,12 +203,12 @@ def checked(text: str, *words: str) -> None:
         assert ("DLC001" in {one["code"] for one in after["findings"]}) == ("DLC001" in before)
 
 
-@fuzz(mutated(), 60)
+@fuzz(mutated(), 40)
 def mutated_sources(text: str) -> None:
     checked(text, "--select", "ALL")
 
 
-@fuzz(PROGRAMS, 50)
+@fuzz(PROGRAMS, 30)
 def programs(text: str) -> None:
     checked(text, "--select", "ALL", "--min-confidence", "low")
 
@@ -227,7 +227,7 @@ COMMENTS = st.builds(
 )
 
 
-@fuzz(st.lists(st.tuples(st.integers(0, 12), st.booleans(), COMMENTS), max_size=5), 40)
+@fuzz(st.lists(st.tuples(st.integers(0, 12), st.booleans(), COMMENTS), max_size=5), 25)
 def comments(placed: list[tuple[int, bool, str]]) -> None:
     lines = sources.GOOD.split("\n")
     for at, alone, comment in placed:
@@ -275,7 +275,7 @@ CONFIGURATIONS = st.one_of(
 )
 
 
-@fuzz(CONFIGURATIONS, 60)
+@fuzz(CONFIGURATIONS, 40)
 def configurations(given_: tuple[str, str]) -> None:
     name, text = given_
     with folder() as here:
@@ -331,7 +331,7 @@ def damaged(draw: st.DrawFn, text: str) -> bytes:
     return data
 
 
-@fuzz(st.data(), 50)
+@fuzz(st.data(), 20)
 def baselines(data: Any) -> None:
     with folder() as here:
         (here / "good.py").write_text(sources.GOOD, encoding="utf-8")
@@ -352,7 +352,7 @@ def baselines(data: Any) -> None:
 FORMATS = ("full", "json", "sarif", "github", "junit")
 
 
-@fuzz(st.data(), 50)
+@fuzz(st.data(), 20)
 def caches(data: Any) -> None:
     with folder() as here:
         (here / "good.py").write_text(sources.GOOD, encoding="utf-8")
@@ -453,7 +453,7 @@ PARAMETERS = JSON | st.fixed_dictionaries(
         "settings": JSON, "command": st.text(max_size=4), "arguments": JSON, "notebookDocument": JSON,
     },
 )  # fmt: skip
-MESSAGES = st.lists(st.tuples(st.sampled_from(METHODS), st.booleans(), PARAMETERS), min_size=5, max_size=30)
+MESSAGES = st.lists(st.tuples(st.sampled_from(METHODS), st.booleans(), PARAMETERS), min_size=5, max_size=15)
 
 
 class Server:

@@ -144,7 +144,7 @@ DOES = {
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="it needs a fork")
 @pytest.mark.parametrize("fix", [(), ("--fix", "--unsafe-fixes")], ids=["check", "fix"])
-@pytest.mark.parametrize("at", [1, 2])
+@pytest.mark.parametrize("at", [1, pytest.param(2, marks=pytest.mark.long)])
 @pytest.mark.parametrize("name", DOES)
 def test_what_changes_meanwhile(name: str, at: int, fix: Sequence[str], tmp_path: Path) -> None:
     (tmp_path / "inner").mkdir()

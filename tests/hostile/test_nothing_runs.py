@@ -78,7 +78,7 @@ def project(tmp_path: Path) -> Path:
     notebook = {"cells": [cell], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}
     (folder / "nb.ipynb").write_text(json.dumps(notebook), encoding="utf-8")
     for number, (_, data) in enumerate(sources.odd_bytes()):
-        if number % 9 == 0:
+        if number % 12 == 0:
             (folder / f"odd{number}.py").write_bytes(data)
     return folder
 
@@ -120,9 +120,8 @@ def test_check_reads_and_keeps_what_it_found(project: Path) -> None:
 
 
 def test_without_its_cache_it_writes_nothing(project: Path) -> None:
-    for words in (("check", "--no-cache", "."), ("check", "--no-cache", "--diff", "--unsafe-fixes", "."), ("config",)):
-        assert watched(project, *words) == []
     assert watched(project, "check", "--no-cache", *sorted(file.name for file in project.iterdir())) == []
+    assert watched(project, "check", "--no-cache", "--diff", "--unsafe-fixes", "train.py") == []
 
 
 def test_fixes_and_reports_are_written_where_they_belong(project: Path) -> None:
@@ -242,9 +241,9 @@ def test_measuring_says_what_it_will_run_and_runs_nothing_in_ci(project: Path) -
     trap.write_text(f'#!/bin/sh\ntouch "{project.parent / "ran"}"\n', encoding="utf-8")
     trap.chmod(0o755)
     words = ("measure", "--no-cache", "--python", str(trap), "train.py")
-    for variables in ({"CI": "true"}, {"CI": "1"}, {"PRE_COMMIT": "1"}, {"CI": "true", "PRE_COMMIT": "1"}):
-        for more in ((), ("--run", "python train.py"), ("--factory", "train:loader")):
-            assert watched(project, *words, *more, **variables) == []
+    run, factory = ("--run", "python train.py"), ("--factory", "train:loader")
+    assert watched(project, *words, *run, CI="1") == []
+    assert watched(project, *words, *factory, "--in-ci", CI="true", PRE_COMMIT="1") == []
     known = {**os.environ, "PYTHONPATH": str(ROOT), "CI": "true"}
     command = [
         sys.executable,
