@@ -135,7 +135,7 @@ def fix(check: Check, *, unsafe: bool) -> Fixed:
         if left is not None:
             told = f"fixes still change each other after {MAX_ROUNDS} rounds: look at what they did"
             run.errors.append(ReportError(left.path, left.line, told))
-    report.findings = [_told(finding, report) for finding in report.findings]
+    report.findings = [run.told(_told(finding, report)) for finding in report.findings]
     changes = [
         Change(file, path, run.before[file], run.after[file])
         for file, path in sorted(run.paths.items(), key=lambda names: names[1])
@@ -182,7 +182,7 @@ class _Run:
         self.paths: dict[str, str] = {}
         self.applied: list[Applied] = []
         self.errors: list[ReportError] = []
-        self._refused: set[tuple[str, tuple[Edit, ...]]] = set()
+        self._refused: dict[tuple[str, tuple[Edit, ...]], str] = {}  # with the reason, where it is the notebook's
 
     def eligible(self, finding: Finding) -> bool:
         fix = finding.fix
@@ -217,15 +217,23 @@ class _Run:
         for finding in wanted:
             found = rewritten(sources, [*chosen, finding])
             if found is None:
-                self._refuse(finding)
+                self._refuse(finding, sources)
             else:
                 chosen.append(finding)
                 written = found
         return chosen, written
 
-    def _refuse(self, finding: Finding) -> None:
+    def told(self, finding: Finding) -> Finding:
+        """A finding that stays; it says so where its fix would change what is no Python."""
+        why = self._refused.get((finding.code, finding.fix.edits)) if finding.fix is not None else None
+        return replace(finding, fix=None, unfixed=f"that would change {why}") if why else finding
+
+    def _refuse(self, finding: Finding, sources: Mapping[str, Source]) -> None:
         assert finding.fix is not None
-        self._refused.add((finding.code, finding.fix.edits))
+        why = _no_python(sources, finding.fix.edits)
+        self._refused[finding.code, finding.fix.edits] = why
+        if why:
+            return
         at = finding.place
         told = f"the fix of {finding.code} would break the file: it is not applied; please report this"
         self.errors.append(ReportError(at.path, at.line, told))
@@ -337,6 +345,20 @@ def _edited_notebook(source: Source, wanted: Iterable[Edit]) -> str:
     return notebook_json.with_codes(source.document, changed)
 
 
+def _no_python(sources: Mapping[str, Source], wanted: Iterable[Edit]) -> str:
+    """The line of a cell that is no Python and that edits would change, in words; empty where there is none."""
+    from dlcheck import notebook
+
+    for edit in wanted:
+        source = sources[edit.place.path]
+        if source.cells and edit.place.cell is not None:
+            try:
+                _refuse_magics(source, notebook.code_cells(source.document)[edit.place.cell - 1], [edit])
+            except ValueError as error:
+                return str(error)
+    return ""
+
+
 def _refuse_magics(source: Source, code: str, wanted: Iterable[Edit]) -> None:
     """Lines with magics were read as something else: places in them are not those of the cell's text."""
     cell = Source(source.path, source.file, code)
@@ -348,7 +370,7 @@ def _refuse_magics(source: Source, code: str, wanted: Iterable[Edit]) -> None:
             # Behind the last line is an empty one, with or without an end of the line before.
             known = cell.line(line) if line <= len(cell.starts) else ""
             if known != source.line(line + above):
-                raise ValueError(f"{edit.place.path}: line {line} of cell {edit.place.cell} is no Python")
+                raise ValueError(f"line {line} of cell {edit.place.cell}, which is no Python")
 
 
 def _is_as_good(before: Source, after: Source) -> bool:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from dlcheck.config import Config
 from dlcheck.engine import Report, check
+from dlcheck.findings import Edit
 from dlcheck.fixing import fix
 from dlcheck.pages import load
 from dlcheck.report import render
@@ -137,3 +140,20 @@ def test_a_diff_shows_cells_as_they_are(tmp_path: Path, monkeypatch: pytest.Monk
         "+    x = x.cuda(non_blocking=True)",
         "     model(x).sum().backward()",
     ]
+
+
+def test_a_fix_that_would_change_a_magic_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, monkeypatch, IMPORTS, LOOP)
+
+    def check_it(after: Mapping[str, bytes]) -> Report:
+        report = check(["nb.ipynb"], Config(isolated=True), overlays=after)
+        (finding,) = report.findings
+        assert finding.fix is not None
+        at = replace(finding.place, line=3, column=1, end_line=4, end_column=1)  # the whole line of `!nvidia-smi`
+        report.findings = [replace(finding, fix=replace(finding.fix, edits=(*finding.fix.edits, Edit(at, ""))))]
+        return report
+
+    done = fix(check_it, unsafe=True)
+    assert (done.changes, done.errors) == ([], [])
+    (kept,) = done.report.findings
+    assert (kept.fix, kept.unfixed) == (None, "that would change line 3 of cell 2, which is no Python")

@@ -344,6 +344,13 @@ def test_only_the_cell_of_a_notebook_changes(tmp_path: Path, how: dict[str, obje
     assert (tmp_path / "nb.ipynb").read_text(encoding="utf-8") == text.replace(before, after)
 
 
+def test_a_diff_goes_to_the_output_file(folder: Path) -> None:
+    shown = run("--diff", "train.py", cwd=folder)
+    found = run("--diff", "--output-file", "changes.diff", "train.py", cwd=folder)
+    assert (found.returncode, found.stdout) == (shown.returncode, b"")
+    assert (folder / "changes.diff").read_bytes() == shown.stdout
+
+
 def test_the_diff_of_a_notebook_names_the_cell(tmp_path: Path) -> None:
     (tmp_path / "nb.ipynb").write_text(notebook(indent=1), encoding="utf-8")
     found = run("--diff", "--unsafe-fixes", "nb.ipynb", cwd=tmp_path)

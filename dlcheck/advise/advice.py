@@ -14,6 +14,7 @@ from dlcheck.advise.costs import FULL, PREFETCH, shm_remedy
 from dlcheck.advise.known import DatasetFacts, MachineFacts, Recommendation
 from dlcheck.advise.recommend import recommend
 from dlcheck.advise.survey import Setting, Surveyed
+from dlcheck.advise.tuned import Tuned, latest
 from dlcheck.advise.units import count, size
 from dlcheck.findings import Finding
 
@@ -38,8 +39,8 @@ class Advice:
     """What to set in a loader.
 
     ``unfit`` are the settings as written that cannot work here, ``notes`` what else there is to know of them;
-    ``record`` names the measurement that some facts of the dataset come from; ``commands`` find out what is open;
-    ``rules`` are the codes of what checking finds about it.
+    ``record`` names the measurement that some facts of the dataset come from, ``tuned`` the search that chose options
+    for it; ``commands`` find out what is open; ``rules`` are the codes of what checking finds about it.
     """
 
     loader: Surveyed
@@ -48,6 +49,7 @@ class Advice:
     unfit: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     record: str | None = None
+    tuned: Tuned | None = None
     commands: tuple[str, ...] = ()
     rules: tuple[str, ...] = ()
 
@@ -61,7 +63,7 @@ def advice(
     ``root``; none are read where that is None.
     """
     records = _records(findings, root) if root is not None else []
-    given = [_advice(loader, machine, records) for loader in _merged(loaders)]
+    given = [_advice(loader, machine, records, _search(loader, root)) for loader in _merged(loaders)]
     return [
         replace(one, rules=tuple(sorted({found.code for found in findings if is_about(found, one.loader)})))
         for one in given
@@ -87,9 +89,18 @@ def _merged(loaders: Iterable[Surveyed]) -> list[Surveyed]:
     return sorted(found.values(), key=lambda one: (one.at.path, one.at.cell or 0, one.at.line))
 
 
-def _advice(loader: Surveyed, machine: MachineFacts, records: Sequence[tuple[Finding, Record]]) -> Advice:
+def _search(loader: Surveyed, root: str | None) -> Tuned | None:
+    if root is None:
+        return None
+    return latest(files.root_of(os.path.dirname(loader.file)) or root, loader.file, loader.lines)
+
+
+def _advice(
+    loader: Surveyed, machine: MachineFacts, records: Sequence[tuple[Finding, Record]], tuned: Tuned | None
+) -> Advice:
     record = _record_of(loader, records)
     dataset = _with_measured(loader.facts, record) if record is not None else loader.facts
+    dataset = tuned.applied(dataset) if tuned is not None else dataset
     found = recommend(dataset, machine)
     return Advice(
         loader,
@@ -98,6 +109,7 @@ def _advice(loader: Surveyed, machine: MachineFacts, records: Sequence[tuple[Fin
         unfit=tuple(unfit(loader, dataset, machine)),
         notes=tuple(_notes(loader, dataset, machine)),
         record=record.id if record is not None else None,
+        tuned=tuned,
         commands=tuple(_commands(loader, found)),
     )
 

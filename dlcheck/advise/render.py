@@ -14,6 +14,7 @@ from dlcheck.advise.env import Facts
 from dlcheck.advise.known import Knob, MachineFacts
 from dlcheck.advise.limits import warnings
 from dlcheck.advise.survey import Spot
+from dlcheck.advise.tuned import Tuned
 from dlcheck.advise.units import size
 from dlcheck.report.common import harmless
 
@@ -215,6 +216,8 @@ def _footer(one: Advice) -> Iterator[str]:
     lines += [*found.warnings, *one.notes]
     if one.record:
         lines.append(f"rests on what was measured here (record {one.record})")
+    if one.tuned is not None:
+        lines.append(one.tuned.words)
     if one.rules:
         lines.append(f"`dlcheck` finds {', '.join(one.rules)} in it")
     if found.would_change:
@@ -252,7 +255,12 @@ def _loader_as_json(one: Advice) -> dict[str, Any]:
         "commands": list(one.commands),
         "rules": list(one.rules),
         "record": one.record,
+        "tuned": _tuned(one.tuned) if one.tuned is not None else None,
     }
+
+
+def _tuned(one: Tuned) -> dict[str, str]:
+    return {"id": one.id, "date": one.date, "chosen": one.chosen, "advice": one.advice}
 
 
 def _knob(one: Advice, option: str, knob: Knob) -> dict[str, Any]:

@@ -205,7 +205,7 @@ def _facts(loader: Loader, described: dict[str, Any]) -> DatasetFacts:
         held=_held(loader),
         device=_device(loader),
         moved_by=loader.framework or loader.trained_by,
-        on_gpu=bool(loader.cuda_in_workers() or loader.cuda_samples()) and not loader.spawns(),
+        on_gpu=bool(loader.cuda_in_workers() or loader.cuda_samples) and not loader.spawns(),
         passes=passes if isinstance(passes, int) else None,
         repeats=True if repeated else False if loader.loops else None,
         repeats_in_workers=_repeats_in_workers(loader),

@@ -277,7 +277,7 @@ _LIES_THERE = Refused("leave the samples on the GPU and use no workers, or keep 
 def _stored_on_gpu(loader: Loader, in_workers: list[CudaUse]) -> Iterator[CudaUse]:
     """The tensors that a dataset holds on the GPU already, and that its workers hand out."""
     known = {(use.module, use.at) for use in in_workers}
-    for sample in loader.cuda_samples():
+    for sample in loader.cuda_samples:
         world = sample.world.assume(IN_WORKER, True)
         if world is not None and (sample.module, sample.at) not in known:
             known.add((sample.module, sample.at))

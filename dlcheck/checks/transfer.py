@@ -52,7 +52,7 @@ def blocking_transfer_of_pinned_batch(transfer: Transfer) -> Iterator[Finding]:
 def non_blocking_without_pin(transfer: Transfer) -> Iterator[Finding]:
     for source in transfer.sources:
         loader = _loader(transfer, source)
-        if loader is None or loader.yields_cuda():
+        if loader is None or loader.yields_cuda:
             continue
         for option in loader.pinning(False):
             if _unpinned(loader, option, source, transfer.worlds(blocking=False)):
@@ -69,7 +69,7 @@ def non_blocking_without_pin(transfer: Transfer) -> Iterator[Finding]:
 
 @rule("DLC103")
 def missing_pin_memory(loader: Loader) -> Iterator[Finding]:
-    if not loader.is_plain or loader.framework or loader.yields_cuda():
+    if not loader.is_plain or loader.framework or loader.yields_cuda:
         return
     copies = [
         (transfer, source)
@@ -97,7 +97,7 @@ def missing_pin_memory(loader: Loader) -> Iterator[Finding]:
 @rule("DLC106")
 def pin_memory_of_cuda_tensor(loader: Loader) -> Iterator[Finding]:
     for option in loader.pinning(True):
-        for use in loader.cuda_samples():
+        for use in loader.cuda_samples:
             if joint([option.world], [use.world], loader.worlds()):
                 place = written(option, loader)
                 yield finding(

@@ -36,6 +36,7 @@ class Failed(Exception):
         self.stage = stage
         self.kind = kind
         self.message = message
+        self.place = place
 
 
 def failed(told: Mapping[str, Any], stage: str = "block") -> Failed:
@@ -99,6 +100,10 @@ class Child:
         threading.Thread(target=self._listen, daemon=True).start()
         self._tell({"protocol": PROTOCOL, **request})
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     @cached_property
     def ready(self) -> Mapping[str, Any]:
         """What it said of itself when it was; Failed where it did not come to that, and it is closed then."""
@@ -114,11 +119,12 @@ class Child:
         self._tell(request)
         return checked(self._answer(limit_s))
 
-    def close(self) -> None:
+    def close(self, patience_s: float = 2.0) -> None:
+        """End it; ``patience_s`` is what it is given to end by itself, none where it hangs."""
         with contextlib.suppress(OSError, ValueError):
             self._tell({"cmd": "quit"})
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(2)
+            self._process.wait(patience_s)
         end_tree(self._process)
         for stream in (self._process.stdin, self._process.stdout, self._log):
             if stream is not None:
@@ -221,3 +227,11 @@ def interpreter(given: str | None, root: str) -> str | None:
             if folder and os.path.exists(found := os.path.join(folder, name)):
                 return found
     return None
+
+
+def reaching(known: str | None) -> dict[str, str]:
+    """Our environment, in which `python` is the interpreter that was named, or that of the project."""
+    path = os.environ.get("PATH", "")
+    if known is not None and os.path.dirname(known):
+        path = os.pathsep.join([os.path.dirname(os.path.abspath(known)), path])
+    return {**os.environ, "PATH": path}

@@ -7,24 +7,29 @@ is escaped where it enters the page, and the page's own policy lets no other scr
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import html
 import json
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 from typing import Any
 
 from dlcheck import __version__
 from dlcheck.measure import identity, words
+from dlcheck.measure.markup import ASSETS
+from dlcheck.measure.markup import escaped as _text
+from dlcheck.measure.markup import fact_list as _facts
+from dlcheck.measure.markup import figure as _figure
+from dlcheck.measure.markup import folded as _folded
+from dlcheck.measure.markup import number_class as _number_class
+from dlcheck.measure.markup import page_head as _head
+from dlcheck.measure.markup import plain as _value
+from dlcheck.measure.markup import table as _table
+from dlcheck.measure.markup import with_unit as _saving
 from dlcheck.measure.record import VERDICTS, Block, Effect, Fact, Record
 from dlcheck.measure.verdict import EQUIVALENCE
 from dlcheck.report.common import printable
 
-ASSETS = Path(__file__).parent / "assets"
 SCRIPTS = ("d3.min.js", "plot.min.js", "page.js")
 
 # Beside its colour each verdict has a sign, the same as in the figure.
@@ -84,21 +89,6 @@ def render(
 
 
 # The frame
-
-
-def _head(title: str, scripts: Iterable[str]) -> Iterator[str]:
-    hashes = (base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts)
-    allowed = " ".join(f"'sha256-{one}'" for one in hashes) or "'none'"
-    # Styles are inline for good: Plot writes them into its figures.  Nothing may be fetched, sent or framed.
-    policy = f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
-    yield "<head>"
-    yield '<meta charset="utf-8">'
-    yield f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
-    yield '<meta name="viewport" content="width=device-width, initial-scale=1">'
-    yield '<meta name="referrer" content="no-referrer">'
-    yield f"<title>{_text(title)} - dlcheck</title>"
-    yield f"<style>\n{(ASSETS / 'page.css').read_text(encoding='utf-8')}</style>"
-    yield "</head>"
 
 
 def _header(title: str, records: Sequence[Record]) -> Iterator[str]:
@@ -400,44 +390,6 @@ def _drawing(kind: str, number: int, name: str, caption: str) -> Iterator[str]:
     yield f'<figcaption id="{name}">{caption}</figcaption></figure>'
 
 
-def _folded(summary: str, inside: Iterable[str]) -> Iterator[str]:
-    yield f'<details class="inner"><summary>{_text(summary)}</summary>'
-    yield from inside
-    yield "</details>"
-
-
-def _table(
-    caption: str, heads: Sequence[str], rows: Iterable[Sequence[str]], numbers: Iterable[int] = ()
-) -> Iterator[str]:
-    """A table of plain texts; it scrolls by itself where the screen is narrow."""
-    right = frozenset(numbers)
-    label = caption or ", ".join(filter(None, heads))
-    yield f'<div class="scroll" role="region" tabindex="0" aria-label="{_text(label)}"><table>'
-    if caption:
-        yield f"<caption>{_text(caption)}</caption>"
-    yield "<thead><tr>"
-    yield "".join(
-        f'<th scope="col"{_number_class(at in right)}>{_text(head)}</th>' if head else "<td></td>"
-        for at, head in enumerate(heads)
-    )
-    yield "</tr></thead><tbody>"
-    for row in rows:
-        cells = (f"<td{_number_class(at in right)}>{_text(cell)}</td>" for at, cell in enumerate(row))
-        yield f"<tr>{''.join(cells)}</tr>"
-    yield "</tbody></table></div>"
-
-
-def _facts(title: str, facts: Mapping[str, Any]) -> Iterator[str]:
-    if not facts:
-        return
-    yield f'<div><h3>{_text(title)}</h3><table class="facts"><tbody>'
-    for name, value in facts.items():
-        shown = value if isinstance(value, str) else _value(value)
-        label = name.removesuffix("_s").replace("_", " ")
-        yield f'<tr><th scope="row">{_text(label)}</th><td>{_text(shown)}</td></tr>'
-    yield "</tbody></table></div>"
-
-
 def _verdict(verdict: str) -> str:
     return f'<span class="verdict {_kind(verdict)}">{_sign(verdict)} {_text(words.VERDICTS[verdict])}</span>'
 
@@ -450,20 +402,10 @@ def _kind(verdict: str) -> str:
     return verdict if verdict in _SIGNS else "other"
 
 
-def _number_class(number: bool) -> str:
-    return ' class="number"' if number else ""
-
-
 def _place(record: Record) -> str:
     at = record.location
     cell = "" if at.cell is None else f"cell {at.cell}:"
     return f"{at.path}:{cell}{at.line}:{at.column}"
-
-
-def _text(text: str, *, lines: bool = False) -> str:
-    """Text as HTML, in elements and in attributes, without what could hide or turn it around."""
-    shown = "\n".join(map(printable, text.split("\n"))) if lines else printable(text)
-    return html.escape(shown, quote=True)
 
 
 def _change(record: Record) -> str:
@@ -475,18 +417,6 @@ def _arrows(text: str) -> str:
     return text.replace(" -> ", " \u2192\u00a0")
 
 
-def _value(value: Any) -> str:
-    if isinstance(value, bool) or value is None:
-        return {True: "yes", False: "no", None: "none"}[value]
-    if isinstance(value, float):
-        return _figure(value)
-    if isinstance(value, (str, int)):
-        return str(value)
-    if isinstance(value, (list, tuple)) and all(isinstance(one, (str, int, float)) for one in value):
-        return ", ".join(map(_value, value)) or "none"
-    return json.dumps(value, ensure_ascii=False, default=str)
-
-
 def _known(name: str, fact: Fact) -> str:
     value = fact.value
     if name == "variation" and isinstance(value, (int, float)):
@@ -496,20 +426,6 @@ def _known(name: str, fact: Fact) -> str:
     else:
         shown = _saving(name, value)
     return f"{shown} ({fact.source})"
-
-
-def _saving(name: str, value: Any) -> str:
-    """A fact whose name tells its unit."""
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
-        if name.endswith("_s"):
-            return words.quantity(value, "s")
-        if name == "bytes" or name.endswith("_bytes") or name.startswith("shm") or "memory" in name:
-            return words.quantity(value, "bytes")
-    return _value(value)
-
-
-def _figure(value: float) -> str:
-    return f"{value:.4g}" if math.isfinite(value) else "?" if math.isnan(value) else "∞" if value > 0 else "-∞"
 
 
 def _optional(value: float | None) -> str:

@@ -463,6 +463,11 @@ class Extracted:
         self._connection = connection
         self._on_event = on_event
 
+    @property
+    def pid(self) -> int:
+        """Of the process that has the loader: the command's own may be a launcher."""
+        return self._connection.pid
+
     def send(self, message: Mapping[str, Any]) -> None:
         self._connection.send(message)
 
@@ -496,10 +501,11 @@ class Extracted:
         """What the program did outside; complete once it is closed."""
         return self.program.side_effects
 
-    def close(self) -> None:
+    def close(self, patience_s: float = 2.0) -> None:
+        """End it; ``patience_s`` is what it is given to end by itself, none where it hangs."""
         try:
             self.send({"cmd": "quit"})
-            until = time.monotonic() + 2
+            until = time.monotonic() + patience_s
             while time.monotonic() < until and self.program.next(until - time.monotonic()) is not None:
                 pass
         finally:

@@ -37,20 +37,20 @@ class Ranks(Protocol):
     def close(self) -> None: ...
 
 
-def environment(rank: int, port: int) -> dict[str, str]:
-    """What torchrun tells a process."""
+def environment(rank: int, port: int, world: int = WORLD) -> dict[str, str]:
+    """What torchrun tells a process of one of ``world`` on this machine, who meet at ``port``."""
     return {
         "RANK": str(rank),
         "LOCAL_RANK": str(rank),
         "GROUP_RANK": "0",
-        "WORLD_SIZE": str(WORLD),
-        "LOCAL_WORLD_SIZE": str(WORLD),
+        "WORLD_SIZE": str(world),
+        "LOCAL_WORLD_SIZE": str(world),
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(port),
     }
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port: int = server.getsockname()[1]
         return port
@@ -137,7 +137,7 @@ def of_program(command: Command, world: int, limit_s: float) -> Stopped:
     """The user's program, which starts its ranks itself where one process of it was one of several already."""
     assigned, line = assignments(words(command.line))
     if world < WORLD:
-        port = _free_port()
+        port = free_port()
         own = json.dumps([environment(rank, port) for rank in range(WORLD)])
         line = [sys.executable, "-I", "-S", str(LAUNCH), own, *line]
     spec = {**command.spec("extract"), "every_rank": True}
@@ -154,7 +154,7 @@ class Children:
     def __init__(self, python: str, request: Mapping[str, Any], dice: random.Random, limit_s: float) -> None:
         self._children: list[Child] = []
         self._pool = ThreadPoolExecutor(WORLD)
-        port = _free_port()
+        port = free_port()
         try:
             for rank in range(WORLD):
                 self._children.append(Child(python, request, dice, environment(rank, port)))

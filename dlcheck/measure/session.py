@@ -13,7 +13,7 @@ from typing import Any
 
 from dlcheck.findings import SEVERITIES, Finding
 from dlcheck.measure import machine, ranks, reproducing, workload
-from dlcheck.measure.children import START_LIMIT_S, Child, Failed, Host, interpreter, is_python
+from dlcheck.measure.children import START_LIMIT_S, Child, Failed, Host, interpreter, is_python, reaching
 from dlcheck.measure.plan import (
     NO_CUDA,
     NO_DEVICE,
@@ -57,6 +57,15 @@ class Step:
 
 class Unusable(Exception):
     """Why nothing can be measured at all; one line for people."""
+
+
+def unusable(python: str, error: Failed) -> Unusable:
+    """Why an interpreter cannot be used, from how a process of it has failed."""
+    if error.stage == "import":
+        return Unusable(f"{python} has no torch: install it there, or name another interpreter with --python")
+    if error.stage == "process" and not is_python(python):
+        return Unusable(f"{python} is no Python: name that of your project with --python")
+    return Unusable(f"{python}: {error}")
 
 
 @dataclass(frozen=True)
@@ -150,21 +159,13 @@ class Session:
             child = Child(self.python, {"dataset": {"kind": "shaped", "size": 1}}, self.runner.dice)
             ready = child.ready
         except Failed as error:
-            if error.stage == "import":
-                told = f"{self.python} has no torch: install it there, or name another interpreter with --python"
-                raise Unusable(told) from None
-            if error.stage == "process" and not is_python(self.python):
-                raise Unusable(f"{self.python} is no Python: name that of your project with --python") from None
-            raise Unusable(f"{self.python}: {error}") from None
+            raise unusable(self.python, error) from None
         child.close()
         return ready
 
     def _environment(self) -> dict[str, str]:
         """In which `python` is the interpreter that was named, or that of the project, be it ours as well."""
-        path = os.environ.get("PATH", "")
-        if self._known is not None and os.path.dirname(self._known):
-            path = os.pathsep.join([os.path.dirname(os.path.abspath(self._known)), path])
-        return {**os.environ, "PATH": path}
+        return reaching(self._known)
 
     def _left(self) -> float:
         return self.settings.total_s - (time.perf_counter() - self._start)

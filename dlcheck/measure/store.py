@@ -248,11 +248,18 @@ def save(root: str, record: Record) -> str:
     of the project and of the user are taken out of its texts.  Raises OSError.
     """
     machine = {"identity": identity.identity(), **record.machine}
-    document = _without_folders(to_json(replace(record, machine=machine)), root)
-    folder = os.path.join(root, files.RECORDS)
-    os.makedirs(folder, exist_ok=True)
-    file = os.path.join(folder, f"{_named(record)}-{identity.fingerprint(identity.of(machine))}.json")
-    text = json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    document = to_json(replace(record, machine=machine))
+    name = f"{_named(record)}-{identity.fingerprint(identity.of(machine))}.json"
+    return write(root, files.RECORDS, name, document)
+
+
+def write(root: str, folder: str, name: str, document: Mapping[str, Any]) -> str:
+    """Write JSON into a folder below a project's top, at once and without what names its owner; the file."""
+    where = os.path.join(root, folder)
+    os.makedirs(where, exist_ok=True)
+    file = os.path.join(where, name)
+    clean = _without_folders(document, root)
+    text = json.dumps(clean, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
     writing.replace(file, text.encode("utf-8", "backslashreplace"))
     return file
 

@@ -56,6 +56,7 @@ class Evaluator:
         self.project = project
         self._tick = tick
         self._frames: dict[Hashable, Frame] = {}
+        self._any_frames: dict[Scope, Frame] = {}
         self._constants: dict[tuple[type, object], list[Alt]] = {}
         self._memo: dict[Hashable, list[Alt]] = {}
         self._open: set[Hashable] = set()  # questions being answered
@@ -96,11 +97,12 @@ class Evaluator:
 
     def any_frame(self, scope: Scope) -> Frame:
         """The frame of a scope; of a function, that anybody may call, and a method's ``self`` is any object."""
-        if scope.kind != "function":
-            return self.frame(scope)
-        owner = scope.owner
-        self_ = Instance(owner) if owner is not None and not scope.has_decorator("staticmethod") else None
-        return self.frame(scope, self_=self_)
+        found = self._any_frames.get(scope)
+        if found is None:
+            owner = scope.owner if scope.kind == "function" else None
+            self_ = Instance(owner) if owner is not None and not scope.has_decorator("staticmethod") else None
+            found = self._any_frames[scope] = self.frame(scope, self_=self_)
+        return found
 
     def remember(self, key: Hashable, compute: Callable[[], list[Alt]]) -> list[Alt]:
         """``compute()`` once; a question asked while it is being answered is Unknown."""
@@ -151,6 +153,9 @@ class Evaluator:
 
     def bind(self, alts: Iterable[Alt], step: Callable[[Value], list[Alt]]) -> list[Alt]:
         """Apply ``step`` to each value and keep what is consistent with its world."""
+        alts = alts if isinstance(alts, list) else list(alts)
+        if len(alts) == 1 and not alts[0].world.choices:  # most are
+            return step(alts[0].value) or [Alt(UNKNOWN, ANY)]
         out: list[Alt] = []
         for value, world in alts:
             for result, other in step(value):
@@ -167,7 +172,15 @@ class Evaluator:
 
     def where_unset(self, alts: Iterable[Alt], rest: list[Alt]) -> list[Alt]:
         """``alts``, with ``rest`` in place of Undefined."""
-        return self.bind(alts, lambda value: rest if isinstance(value, Undefined) else [Alt(value, ANY)])
+        out: list[Alt] = []
+        for alt in alts:
+            if isinstance(alt.value, Undefined):
+                out += [Alt(value, both) for value, world in rest if (both := alt.world.merge(world)) is not None]
+            else:
+                out.append(alt)
+            if len(out) > 2 * MAX_ALTS:
+                break
+        return out or [Alt(UNKNOWN, ANY)]
 
     def unknown_at(self, expr: Expr, point: Point) -> list[Alt]:
         """Unknown, but the same unknown each time this expression is asked for in this frame."""

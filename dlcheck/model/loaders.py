@@ -188,10 +188,12 @@ class Loader:
         """Where its samples or batches are put on the GPU while they are made."""
         return self._cuda_uses
 
+    @cached_property
     def cuda_samples(self) -> list[CudaSample]:
         """The CUDA tensors that its samples or batches are."""
         return list(samples.cuda_samples(self))
 
+    @cached_property
     def yields_cuda(self) -> bool:
         """Whether its batches may be on the GPU already."""
         return samples.on_gpu_already(self)

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from samples import EVIL, counted, failed, growing, hostile, several, timed
 from strategies import values_of
 
-from dlcheck.measure import page, words
+from dlcheck.measure import markup, page, words
 from dlcheck.measure.record import Effect, Fact, Metric, Record
 from dlcheck.report.common import printable
 
@@ -87,7 +87,7 @@ def parse(records: Sequence[Record], **options: Any) -> Html:
 
 def check_safety(made: Html) -> None:
     """Whatever stands in the records: only our scripts, our elements, and nothing from elsewhere."""
-    assert made.scripts == [(page.ASSETS / name).read_text(encoding="utf-8") for name in page.SCRIPTS]
+    assert made.scripts == [(markup.ASSETS / name).read_text(encoding="utf-8") for name in page.SCRIPTS]
     assert len(made.all("script")) == len(made.scripts) + 1
     assert {tag for tag, _ in made.elements} <= {
         "html", "head", "meta", "title", "style", "body", "a", "header", "h1", "h2", "h3", "p", "ul", "li", "span",
@@ -266,17 +266,17 @@ def test_machines_are_told_apart() -> None:
 
 
 def test_libraries_are_as_published_and_their_licences_are_in_the_page() -> None:
-    licences = (page.ASSETS / "LICENSES.txt").read_text(encoding="utf-8")
+    licences = (markup.ASSETS / "LICENSES.txt").read_text(encoding="utf-8")
     digests = dict(re.findall(r"^sha256  ([0-9a-f]{64})  (\S+)$", licences, re.MULTILINE))
     for digest, name in digests.items():
-        assert hashlib.sha256((page.ASSETS / name).read_bytes()).hexdigest() == digest
+        assert hashlib.sha256((markup.ASSETS / name).read_bytes()).hexdigest() == digest
     assert set(digests.values()) == {name for name in page.SCRIPTS if name != "page.js"}
     assert "Permission to use, copy, modify" in parse([timed()]).text
 
 
 def test_libraries_cannot_end_their_element() -> None:
     for name in page.SCRIPTS:
-        text = (page.ASSETS / name).read_text(encoding="utf-8")
+        text = (markup.ASSETS / name).read_text(encoding="utf-8")
         assert not re.search(r"</script|<!--", text, re.IGNORECASE)
 
 

@@ -242,7 +242,7 @@ def _on_gpu(ev: Evaluator, value: Value, world: World | None, owner: str, depth:
 
 def on_gpu_already(loader: Loader) -> bool:
     """Whether samples may be CUDA tensors: made so in a worker, or stored so by the dataset."""
-    if any(True for _ in cuda_uses(loader)) or any(True for _ in cuda_samples(loader)):
+    if loader.cuda_in_workers() or loader.cuda_samples:
         return True
     project = loader.project
     for alt in datasets_of(loader):

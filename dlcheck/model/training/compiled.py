@@ -72,27 +72,35 @@ def _decorated(project: Project, scope: Scope, name: str, world: World) -> Itera
             yield Compiled(scope.module, func.at, name, shapes, world)
 
 
+class _InPlace(NamedTuple):
+    """``net.compile()``: the call, what ``net`` is called there, and what it is."""
+
+    site: Site
+    name: str | None
+    values: list[Value]
+
+
 def _in_place(project: Project, use: Use) -> Iterator[Compiled]:
     """``net.compile()``, which compiles a network where it is: in the function that calls it, or before that."""
     scope, name = use.site.link.scope, use.name
-    for other in project.calls_named("compile"):
-        call = other.expr
+    is_known = isinstance(use.value, (Instance, Made)) or isinstance(use.value, Unknown) and bool(use.value.token)
+    for site, called, values in project.once("compiled in place", lambda: list(_compiling_in_place(project))):
+        if site.link.scope is scope and called == name or is_known and values == [use.value]:
+            call = site.expr
+            assert isinstance(call, forms.Call)
+            assert isinstance(call.func, forms.Attr)
+            shapes = _shapes(project, calling.arguments(call, project.point(site)))
+            yield Compiled(site.module, call.func.name_at, name, shapes, use.world)
+
+
+def _compiling_in_place(project: Project) -> Iterator[_InPlace]:
+    for site in project.calls_named("compile"):
+        call = site.expr
         assert isinstance(call, forms.Call)
-        if not isinstance(call.func, forms.Attr):
-            continue
-        here = other.link.scope is scope and dotted(call.func.value) == name
-        if not here and not _is_same(project, use, call.func.value, other):
-            continue
-        if isinstance(other.link.stmt, forms.Do) and not any(arg.name in _KERAS for arg in call.args):
-            shapes = _shapes(project, calling.arguments(call, project.point(other)))
-            yield Compiled(other.module, call.func.name_at, name, shapes, use.world)
-
-
-def _is_same(project: Project, use: Use, expr: forms.Expr, site: Site) -> bool:
-    """Whether an expression somewhere else is certainly the network that a loop uses."""
-    if not isinstance(use.value, (Instance, Made)) and not (isinstance(use.value, Unknown) and use.value.token):
-        return False
-    return list(project.evaluator.values(expr, project.point(site))) == [use.value]
+        of_keras = any(arg.name in _KERAS for arg in call.args)
+        if isinstance(call.func, forms.Attr) and isinstance(site.link.stmt, forms.Do) and not of_keras:
+            values = project.evaluator.values(call.func.value, project.point(site))
+            yield _InPlace(site, dotted(call.func.value), list(values))
 
 
 _KERAS = frozenset({"optimizer", "loss", "metrics"})

@@ -28,8 +28,12 @@ class Use(NamedTuple):
     is_called: bool
 
 
-def uses_in(loop: BatchLoop) -> Iterator[Use]:
+def uses_in(loop: BatchLoop) -> list[Use]:
     """What the calls in a loop name, and the calls in the project's functions that it calls, as it calls them."""
+    return loop.project.once(("uses", loop), lambda: list(_uses_in(loop)))
+
+
+def _uses_in(loop: BatchLoop) -> Iterator[Use]:
     frame = loop.project.evaluator.any_frame(loop.link.scope)
     seen: set[Frame] = {frame}
     for site in loop.module.calls_in(loop.link):

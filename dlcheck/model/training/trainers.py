@@ -274,7 +274,7 @@ def _pinned(project: Project, alt: Alt, blocking: list[World]) -> tuple[Loader, 
     if not isinstance(value, LoaderRef):
         return None
     loader = project.loader_of(value)
-    if loader.yields_cuda():
+    if loader.yields_cuda:
         return None
     for option in loader.pinning(True):
         both = option.world.merge(alt.world)

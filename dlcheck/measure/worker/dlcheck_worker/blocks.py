@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from . import memory, training
+from . import memory, training, tuning
 from .facts import bytes_of
 
 now = time.perf_counter
@@ -293,4 +293,5 @@ BLOCKS: dict[str, Callable[[Arm], dict[str, Any]]] = {
     "memory": added_memory,
     "in-flight": in_flight,
     **training.BLOCKS,
+    **tuning.BLOCKS,
 }

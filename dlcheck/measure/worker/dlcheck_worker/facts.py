@@ -19,7 +19,7 @@ def of(source: Any, seconds: float) -> dict[str, Any]:
 
     ``page_cache`` says how much of the files that they were read from was in memory beforehand.
     """
-    facts: dict[str, Any] = {"options": source.options()}
+    facts: dict[str, Any] = {"options": source.options(), "step": getattr(source, "step", None) is not None}
     dataset = source.dataset
     try:
         facts["size"] = len(dataset)

@@ -50,14 +50,35 @@ def _children_of_thread(pid: int, task: str) -> list[int]:
 
 
 def _pss(pid: int) -> int | None:
+    return _summed(pid, ("Pss",))
+
+
+def own(pid: int) -> int | None:
+    """Bytes that a process shares with nobody: what would be free without it."""
+    return _summed(pid, ("Private_Clean", "Private_Dirty"))
+
+
+def _summed(pid: int, names: tuple[str, ...]) -> int | None:
+    """Some of what the system tells of a process's memory, in bytes; None where it does not."""
+    found = []
     try:
         with open(f"/proc/{pid}/smaps_rollup") as stream:
             for line in stream:
-                if line.startswith("Pss:"):
-                    return int(line.split()[1]) << 10
-    except OSError:
-        pass
-    return None
+                name, _, rest = line.partition(":")
+                if name in names:
+                    found.append(int(rest.split()[0]) << 10)
+    except (OSError, ValueError):
+        return None
+    return sum(found) if found else None
+
+
+def resident(pid: int) -> int | None:
+    """Bytes of a process that are in memory, shared or not."""
+    try:
+        with open(f"/proc/{pid}/statm") as stream:
+            return int(stream.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, IndexError):
+        return None
 
 
 def shared_memory_used() -> int:
