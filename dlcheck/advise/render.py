@@ -16,6 +16,7 @@ from dlcheck.advise.limits import warnings
 from dlcheck.advise.survey import Spot
 from dlcheck.advise.tuned import Tuned
 from dlcheck.advise.units import size
+from dlcheck.report.common import harmless
 
 SCHEMA = "dlcheck.advice/1"
 WIDTH = 118
@@ -49,7 +50,7 @@ def env_as_text(found: Facts) -> str:
             lines += _wrapped(fact.follows, 18)
     for warning in warnings(found):
         lines += _wrapped(f"warning: {warning.fact.replace('_', ' ')}: {warning.message}", 0)
-    return "\n".join(lines) + "\n"
+    return "\n".join(map(harmless, lines)) + "\n"
 
 
 def env_as_json(found: Facts) -> dict[str, Any]:
@@ -107,7 +108,7 @@ def as_text(given: Sequence[Advice], machine: str) -> str:
         lines += ["", *(line for one in group for line in _head(one)), *body]
         commands = dict.fromkeys(command for one in group for command in one.commands)
         lines += [f"  {'to measure: ' if not number else ' ' * 12}{line}" for number, line in enumerate(commands)]
-    return "\n".join(lines) + "\n"
+    return "\n".join(map(harmless, lines)) + "\n"
 
 
 def _grouped(given: Sequence[Advice]) -> dict[tuple[str, ...], list[Advice]]:
