@@ -1416,6 +1416,7 @@ def _announce_tuning(settings: Tuned, here: Place | None) -> None:
 
 
 def _kept(root: str, found: Result) -> str:
+    from dlcheck.advise import tuned
     from dlcheck.advise.tuning import result as results
 
     if not any(row.ran for row in found.rows):
@@ -1423,7 +1424,7 @@ def _kept(root: str, found: Result) -> str:
     try:
         return results.save(root, found)
     except OSError as error:
-        complain(f"{files.shown(os.path.join(root, results.FOLDER))}: it is not kept: {error.strerror or error}")
+        complain(f"{files.shown(os.path.join(root, tuned.FOLDER))}: it is not kept: {error.strerror or error}")
         return ""
 
 

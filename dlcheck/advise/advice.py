@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from dlcheck import files
 from dlcheck.advise.costs import FULL, PREFETCH, shm_remedy
-from dlcheck.advise.known import DatasetFacts, MachineFacts, Recommendation
+from dlcheck.advise.known import DatasetFacts, MachineFacts, Recommendation, with_measured
 from dlcheck.advise.recommend import recommend
 from dlcheck.advise.survey import Setting, Surveyed
 from dlcheck.advise.tuned import Tuned, latest
@@ -23,15 +22,6 @@ if TYPE_CHECKING:
     from dlcheck.measure.store import Records
 
 SMALL_SHM = 64 << 20
-# Of the workload of a record what is a fact of the dataset, by its name there.
-_MEASURED: dict[str, tuple[str, type]] = {
-    "batch_size": ("batch_size", int),
-    "sample_bytes": ("sample_bytes", int),
-    "size": ("samples", int),
-    "cpu_s": ("cpu_s", float),
-    "wait_s": ("wait_s", float),
-    "variation": ("variation", float),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +89,7 @@ def _advice(
     loader: Surveyed, machine: MachineFacts, records: Sequence[tuple[Finding, Record]], tuned: Tuned | None
 ) -> Advice:
     record = _record_of(loader, records)
-    dataset = _with_measured(loader.facts, record) if record is not None else loader.facts
+    dataset = with_measured(loader.facts, _measured(record)) if record is not None else loader.facts
     dataset = tuned.applied(dataset) if tuned is not None else dataset
     found = recommend(dataset, machine)
     return Advice(
@@ -148,16 +138,8 @@ def _record_of(loader: Surveyed, records: Sequence[tuple[Finding, Record]]) -> R
     return max(fitting, key=lambda record: record.date, default=None)
 
 
-def _with_measured(dataset: DatasetFacts, record: Record) -> DatasetFacts:
-    known: dict[str, Any] = {}
-    for name, (ours, kind) in _MEASURED.items():
-        fact = record.workload.get(name)
-        if fact is not None and fact.source == "measured" and isinstance(fact.value, (int, float)) and fact.value >= 0:
-            known[ours] = kind(fact.value)
-    found = replace(dataset, **known)
-    if "variation" in known and found.batch_size:  # of samples, which even out in a batch
-        found = replace(found, variation=known["variation"] / math.sqrt(found.batch_size))
-    return found
+def _measured(record: Record) -> dict[str, Any]:
+    return {name: fact.value for name, fact in record.workload.items() if fact.source == "measured"}
 
 
 # As it is written

@@ -8,34 +8,31 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dlcheck.advise.known import DatasetFacts
+from dlcheck.advise.known import DatasetFacts, with_measured
 
 FOLDER = os.path.join(".dlcheck", "tuning")
 SCHEMA = "dlcheck.tuning/1"
 _MOST_BYTES = 4 << 20
-# Of the workload of a record what is a fact of the dataset, by its name there.
-_FACTS: dict[str, tuple[str, type]] = {
-    "batch_size": ("batch_size", int),
-    "sample_bytes": ("sample_bytes", int),
-    "size": ("samples", int),
-    "cpu_s": ("cpu_s", float),
-    "wait_s": ("wait_s", float),
-}
 _TIMED = ("idle-wait", "cpu-spin")  # kinds of step whose seconds are those of the program, or were told
 
 
 @dataclass(frozen=True, slots=True)
 class Tuned:
-    """A search: ``chosen`` in words, ``advice`` is "take", "keep" or "perhaps"; ``facts`` are of the dataset."""
+    """A search: ``chosen`` in words, ``advice`` is "take", "keep" or "perhaps".
+
+    ``workload`` is what it has learnt of the loader, ``step_s`` the seconds of a step, where it knew them.
+    """
 
     id: str
     date: str
     chosen: str
     advice: str
-    facts: Mapping[str, Any]
+    workload: Mapping[str, Any]
+    step_s: float | None
 
     def applied(self, dataset: DatasetFacts) -> DatasetFacts:
-        return replace(dataset, **self.facts)
+        found = with_measured(dataset, self.workload)
+        return replace(found, step_s=self.step_s) if self.step_s is not None else found
 
     @property
     def words(self) -> str:
@@ -82,13 +79,13 @@ def _tuned(record: Mapping[str, Any]) -> Tuned | None:
     chosen, workload, step = (record.get(name) for name in ("chosen", "workload", "step"))
     if not isinstance(chosen, Mapping) or not isinstance(workload, Mapping):
         return None
-    facts: dict[str, Any] = {}
-    for name, (ours, kind) in _FACTS.items():
-        value = workload.get(name)
-        if isinstance(value, (int, float)) and not isinstance(value, bool) and value >= 0:
-            facts[ours] = kind(value)
-    if isinstance(step, Mapping) and step.get("kind") in _TIMED and isinstance(step.get("s"), (int, float)):
-        facts["step_s"] = float(step["s"])
     words = f"num_workers={chosen.get('num_workers')}"
     words += f", prefetch_factor={chosen['prefetch_factor']}" if chosen.get("prefetch_factor") else ""
-    return Tuned(str(record.get("id")), record["date"], words, str(record.get("advice")), facts)
+    return Tuned(str(record.get("id")), record["date"], words, str(record.get("advice")), workload, _seconds(step))
+
+
+def _seconds(step: object) -> float | None:
+    if not isinstance(step, Mapping) or step.get("kind") not in _TIMED:
+        return None
+    seconds = step.get("s")
+    return float(seconds) if isinstance(seconds, (int, float)) else None
