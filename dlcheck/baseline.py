@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dlcheck import files
+from dlcheck import files, writing
 from dlcheck.findings import Finding, with_fingerprints
 
 SCHEMA = "dlcheck.baseline/1"
@@ -61,7 +61,10 @@ def read(file: str) -> list[Entry]:
     if not isinstance(document, dict) or document.get("schema") != SCHEMA:
         raise BaselineError(file, f"not a baseline of this version ({SCHEMA})")
     try:
-        return [Entry(row["key"], row["code"], row["path"], row["message"]) for row in document["findings"]]
+        rows = [(row["key"], row["code"], row["path"], row["message"]) for row in document["findings"]]
+        if not all(isinstance(word, str) for row in rows for word in row):
+            raise TypeError
+        return [Entry(*row) for row in rows]
     except (KeyError, TypeError):
         raise BaselineError(file, "not a baseline: an entry lacks key, code, path or message") from None
 
@@ -75,11 +78,8 @@ def write(file: str, entries: Iterable[Entry]) -> None:
         for entry in sorted(set(entries), key=lambda entry: (entry.path, entry.code, entry.key))
     ]
     text = json.dumps({"schema": SCHEMA, "findings": rows}, indent=1, ensure_ascii=False) + "\n"
-    beside = f"{file}.{os.getpid()}.tmp"
     try:
-        with open(beside, "w", encoding="utf-8", errors="backslashreplace", newline="\n") as stream:
-            stream.write(text)
-        os.replace(beside, file)
+        writing.replace(file, text.encode("utf-8", "backslashreplace"))
     except OSError as error:
         raise BaselineError(file, error.strerror or str(error)) from None
 

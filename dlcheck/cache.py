@@ -132,9 +132,9 @@ def _make(folder: str) -> None:
         os.mkdir(folder)
     elif os.path.islink(folder) or set(os.listdir(folder)) - {".gitignore"}:
         raise OSError("somebody else's folder")
-    # The tag comes last: it says that all is there.
+    # The tag comes last: it says that all is there.  What lies there may be a link: nothing is written over.
     for name, text in ((".gitignore", b"*\n"), ("CACHEDIR.TAG", TAG + b"\n")):
-        with open(os.path.join(folder, name), "wb") as stream:
+        with suppress(FileExistsError), open(os.path.join(folder, name), "xb") as stream:
             stream.write(text)
 
 

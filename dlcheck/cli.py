@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -72,7 +73,7 @@ def _status() -> int:
         if not sys.stdout.closed:  # the language server has closed it
             sys.stdout.flush()
     except click.ClickException as error:
-        error.show()
+        _show(error)
         return error.exit_code
     except (ConfigError, pages.PageError) as error:
         complain(f"error: {error}")
@@ -96,6 +97,14 @@ def _status() -> int:
     return int(status)
 
 
+def _show(error: click.ClickException) -> None:
+    from dlcheck.report.common import harmless
+
+    text = io.StringIO()
+    error.show(text)  # of a Fault nothing is left to be said
+    sys.stderr.write("\n".join(map(harmless, text.getvalue().split("\n"))))
+
+
 def _discard_output() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
@@ -104,8 +113,18 @@ def say(text: str, *, end: str = "\n") -> None:
     sys.stdout.write(text + end)
 
 
+def tell(text: str) -> None:
+    """A line for people, in which a name or a setting may hold anything."""
+    from dlcheck.report.common import harmless
+
+    say(harmless(text))
+
+
 def complain(text: str) -> None:
-    sys.stderr.write(f"dlcheck: {text}\n")
+    """A line on standard error; a name in it may hold anything, which must not reach a terminal."""
+    from dlcheck.report.common import harmless
+
+    sys.stderr.write(f"dlcheck: {harmless(text)}\n")
 
 
 # The group
@@ -262,6 +281,7 @@ _FIGURES = section(
     click.option("--report", type=click.Path(readable=False), help="Write a page with all figures to a file."),
     click.option("--progress", type=click.Choice(("auto", "lines", "json", "none")), default="auto", help="[auto]"),
     click.option("--no-records", is_flag=True, help="Keep nothing in `.dlcheck/measurements`."),
+    click.option("--in-ci", is_flag=True, help="Measure although this is CI (`CI=true`), which else runs nothing."),
     click.option("--seed", type=int, default=0, help="Of the order in which things are measured.  [0]"),
 )
 
@@ -486,7 +506,8 @@ def _fix(
     report = fixed.report
     report.errors += fixed.errors
     if options["diff"]:
-        _put("".join(change.diff() for change in fixed.changes), options["output_file"])
+        diff = "".join(change.diff() for change in fixed.changes)
+        _put(_shown_diff(diff) if options["output_file"] is None else diff, options["output_file"])
         _complain_of(report)
         return 2 if report.errors else int(bool(fixed.changes))
     given = stdin_file(stdin[0]) if stdin is not None else ""
@@ -506,6 +527,15 @@ def _fix(
     with contextlib.redirect_stdout(sys.stderr if stdin is not None else sys.stdout):
         status = _finish(report, config, options)
     return status or int(options["exit_non_zero_on_fix"] and bool(fixed.changes))
+
+
+def _shown_diff(diff: str) -> str:
+    """A diff as it is where a program reads it, which may apply it; at a terminal without what that would obey."""
+    if not diff or not sys.stdout.isatty():
+        return diff
+    from dlcheck.report.common import printable
+
+    return "".join(printable(line) + "\n" for line in diff.removesuffix("\n").split("\n"))
 
 
 def _complain_of(report: Report) -> None:
@@ -676,8 +706,7 @@ _POLICIES = {
 
 def _announce(number: int, settings: Settings, ranks: int) -> None:
     """What is about to be run, and how long it can take."""
-    if settings.run:
-        complain(f"runs `{settings.run}` up to its loader and some batches; {_POLICIES[settings.audit]}")
+    complain(_what_runs(settings))
     # As much again to time what is written against itself, which findings share that are measured alike.
     most = min(settings.total_s, 2 * number * settings.budget_s)
     each = f"{settings.budget_s:.0f} s for each, as many for its kind to tell noise (what is written, against itself)"
@@ -686,9 +715,27 @@ def _announce(number: int, settings: Settings, ranks: int) -> None:
     complain(f"{_count(number, 'finding')} to measure{where}: {each}; {whole}")
 
 
-def _refuse_to_measure(options: Mapping[str, Any]) -> None:
+def _what_runs(settings: Settings) -> str:
+    if settings.run:
+        return f"runs `{settings.run}` up to its loader and some batches; {_POLICIES[settings.audit]}"
+    python = f"`{settings.python}`" if settings.python else "the Python of your project"
+    if settings.factory:
+        return f"runs {python}, which imports and calls `{settings.factory}`; what that does to files is not undone"
+    return f"runs {python} with stand-ins of dlcheck's own, and nothing of your program"
+
+
+def _forbidden(options: Mapping[str, Any]) -> str:
+    """Why nothing is to be run here, else nothing."""
     if os.environ.get(PRE_COMMIT):
-        raise Fault("nothing is measured under pre-commit: a hook must not run your program")
+        return "nothing is measured under pre-commit: a hook must not run your program"
+    if os.environ.get("CI", "").lower() not in ("", "0", "false") and not options["in_ci"]:
+        return "nothing is measured where CI is set, unless you say so: --in-ci"
+    return ""
+
+
+def _refuse_to_measure(options: Mapping[str, Any]) -> None:
+    if why := _forbidden(options):
+        raise Fault(why)
     if options["run"] and options["factory"]:
         raise click.UsageError("--run and --factory are two ways to get at the loader: give one")
     if options["extract"] and not options["run"]:
@@ -737,6 +784,7 @@ def _listener(options: Mapping[str, Any]) -> Listener:
     """Progress on standard error: one line that changes where that is a terminal, else a line each time."""
     from dlcheck.measure import progress
     from dlcheck.measure.command import Listener
+    from dlcheck.report.common import harmless
 
     form = options["progress"]
     if options["quiet"] or form == "none":
@@ -746,14 +794,17 @@ def _listener(options: Mapping[str, Any]) -> Listener:
             lambda step: _tell(progress.line_of_json(step)), lambda record: _tell(progress.record_as_json(record))
         )
     if form == "lines" or not sys.stderr.isatty():
-        return Listener(lambda step: _tell(progress.text(step)), lambda record: _tell(progress.record_as_text(record)))
+        return Listener(
+            lambda step: _tell(harmless(progress.text(step))),
+            lambda record: _tell(harmless(progress.record_as_text(record))),
+        )
     import shutil
 
     width = shutil.get_terminal_size().columns
     clear = "\r\x1b[K"
     return Listener(
-        lambda step: _tell(clear + progress.bar(step, width), end=""),
-        lambda record: _tell(clear + progress.record_as_text(record)),
+        lambda step: _tell(clear + harmless(progress.bar(step, width)), end=""),
+        lambda record: _tell(clear + harmless(progress.record_as_text(record))),
     )
 
 
@@ -848,14 +899,14 @@ def _show_files(paths: Sequence[str], config: Config) -> int:
         if named.problem:
             complain(f"{files.shown(named.file)}: {named.problem}")
         else:
-            say(files.shown(named.file))
+            tell(files.shown(named.file))
     for path in lost:
         complain(f"error: {path}: {files.MISSING}")
     return 2 if lost else 0
 
 
 def _write(report: Report, config: Config, options: Mapping[str, Any]) -> None:
-    from dlcheck.report import FOR_PEOPLE, render
+    from dlcheck.report import FOR_PEOPLE, inert, render
 
     target, form, statistics = options["output_file"], config.output_format, options["statistics"]
     color = wants_color(options["color"]) if target is None else options["color"] == "always"
@@ -866,7 +917,7 @@ def _write(report: Report, config: Config, options: Mapping[str, Any]) -> None:
         text = _statistics(report)
     elif statistics:
         sys.stderr.write(_statistics(report))
-    _put(text, target)
+    _put(inert(text, form) if target is None else text, target)
     if not people or target is not None or statistics:
         _complain_of(report)
 
@@ -876,9 +927,10 @@ def _put(text: str, target: str | None) -> None:
     if target is None:
         say(text, end="")
         return
+    from dlcheck import writing
+
     try:
-        with open(target, "w", encoding="utf-8", errors="backslashreplace", newline="\n") as stream:
-            stream.write(text)
+        writing.to_target(target, text.encode("utf-8", "backslashreplace"))
     except OSError as error:
         raise Fault(f"{target}: {error.strerror or error}") from None
 
@@ -945,7 +997,7 @@ def _machine_facts(path: str, python: str | None) -> Facts:
 def _json(document: Mapping[str, Any]) -> str:
     import json
 
-    return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+    return json.dumps(document, indent=2) + "\n"
 
 
 @cli.command(cls=Sectioned, elsewhere={"Rules and files": "check"})
@@ -1023,10 +1075,10 @@ def baseline_command(paths: tuple[str, ...], **options: Any) -> int:
         baseline.write(file, entries)
     except baseline.BaselineError as error:
         raise Fault(str(error)) from None
-    say(f"Wrote {_count(len(entries), 'finding')} to {files.shown(file)}.")
+    tell(f"Wrote {_count(len(entries), 'finding')} to {files.shown(file)}.")
     if config.baseline is None:
         name = os.path.relpath(file, config.root).replace(os.sep, "/")
-        say(f'To use it, add `baseline = "{name}"` to [tool.dlcheck], or pass `--baseline {files.shown(file)}`.')
+        tell(f'To use it, add `baseline = "{name}"` to [tool.dlcheck], or pass `--baseline {files.shown(file)}`.')
     for fault in report.errors:
         complain(error_line(fault))
     return 2 if report.errors else 0
@@ -1053,13 +1105,13 @@ def config_command(path: str, form: str, **options: Any) -> None:
         whole = {"file": config.file and files.shown(config.file), "settings": table, "rules": codes}
         say(json.dumps({**whole, "targets": versions}, indent=2, default=str))  # TOML has dates, JSON has none
         return
-    say(f"file: {files.shown(config.file) if config.file else 'none'}")
-    say(f"project: {files.shown(root)}")
+    tell(f"file: {files.shown(config.file) if config.file else 'none'}")
+    tell(f"project: {files.shown(root)}")
     for key, row in rows.items():
         if row.value is not None:
-            say(f"{key} = {_toml_value(row.value)}  # {row.origin}")
+            tell(f"{key} = {_toml_value(row.value)}  # {row.origin}")
     for what, told in targets.items():
-        say(f"{what}: {told.text or ('current' if what == 'torch' else 'any')}  # {told.origin}")
+        tell(f"{what}: {told.text or ('current' if what == 'torch' else 'any')}  # {told.origin}")
     say(f"rules: {' '.join(codes) or 'none'}")
 
 
@@ -1094,7 +1146,7 @@ def clean(path: str) -> None:
         shutil.rmtree(cache)
     except OSError as error:
         raise Fault(f"{files.shown(cache)}: {error.strerror or error}") from None
-    say(f"Deleted {files.shown(cache)}.")
+    tell(f"Deleted {files.shown(cache)}.")
 
 
 # Rules
@@ -1128,7 +1180,7 @@ def rule(rule: str, form: str) -> None:
     if form == "json":
         import json
 
-        say(json.dumps(page.as_json(), indent=2, ensure_ascii=False, default=str))  # TOML has dates, JSON has none
+        say(json.dumps(page.as_json(), indent=2, default=str))  # TOML has dates, JSON has none
         return
     by_default = "on by default" if page.default else "off by default"
     fix = "no fix" if page.fix == "none" else f"{page.fix} fix"
@@ -1155,7 +1207,7 @@ def rules(form: str) -> None:
         import json
 
         rows = [{key: value for key, value in page.as_json().items() if key != "documentation"} for page in known]
-        say(json.dumps(rows, indent=2, ensure_ascii=False, default=str))
+        say(json.dumps(rows, indent=2, default=str))
         return
     table = [("code", "name", "severity", "default", "fix", "summary")]
     for page in known:
@@ -1190,6 +1242,10 @@ def lsp() -> None:
 )
 def new_rule(code: str, name: str, directory: str | None) -> None:
     """Write the stub of a rule's page, and say where its check goes."""
+    import errno
+
+    from dlcheck import writing
+
     if not pages.is_code(code):
         raise click.BadParameter(f"`{code}` is not three capitals and three digits")
     if not pages.is_name(name):
@@ -1203,8 +1259,9 @@ def new_rule(code: str, name: str, directory: str | None) -> None:
     file = os.path.join(folder, f"{code}-{name}.md")
     try:
         os.makedirs(folder, exist_ok=True)
-        with open(file, "x", encoding="utf-8", newline="\n") as stream:
-            stream.write(pages.stub(code, name, __version__))
+        if os.path.lexists(file):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
+        writing.replace(file, pages.stub(code, name, __version__).encode())
     except OSError as error:
         raise Fault(f"{files.shown(file)}: {error.strerror or error}") from None
     say(f"Wrote {files.shown(file)}.")
@@ -1267,6 +1324,7 @@ _FOUND = section(
     click.option("--output-format", "form", type=click.Choice(("text", "json")), default="text"),
     click.option("--report", type=click.Path(readable=False), help="Write a page with all figures to a file."),
     click.option("--no-records", is_flag=True, help="Keep nothing in `.dlcheck/tuning`."),
+    click.option("--in-ci", is_flag=True, help="Search although this is CI (`CI=true`), which else runs nothing."),
     click.option("-q", "--quiet", is_flag=True, help="Say nothing on the way."),
 )
 
@@ -1291,7 +1349,7 @@ def tune(**options: Any) -> int:
     here = meeting.place(os.environ)
     leads = here is None or here.leads
     try:
-        with _alone((".",), {"run": options["run"] if leads else None}):
+        with _alone((".",), {**options, "run": options["run"] if leads else None}):
             if leads:
                 _put_back((".",))
             return _tune(settings, here, options)
@@ -1400,6 +1458,7 @@ def _announce_tuning(settings: Tuned, here: Place | None) -> None:
 
 
 def _kept(root: str, found: Result) -> str:
+    from dlcheck.advise import tuned
     from dlcheck.advise.tuning import result as results
 
     if not any(row.ran for row in found.rows):
@@ -1407,7 +1466,7 @@ def _kept(root: str, found: Result) -> str:
     try:
         return results.save(root, found)
     except OSError as error:
-        complain(f"{files.shown(os.path.join(root, results.FOLDER))}: it is not kept: {error.strerror or error}")
+        complain(f"{files.shown(os.path.join(root, tuned.FOLDER))}: it is not kept: {error.strerror or error}")
         return ""
 
 

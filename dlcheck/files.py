@@ -48,6 +48,7 @@ ROOT_MARKS = ("pyproject.toml", "setup.py", ".git")
 SEARCH_FILES = 20_000
 SEARCH_FOLDERS = 20_000
 CACHED_BYTES = 64 << 20
+MOST_BYTES = 256 << 20  # of one file: a notebook with pictures has some tens of millions
 
 
 class UnusableError(Exception):
@@ -114,12 +115,23 @@ def read(file: str) -> bytes:
         status = os.stat(file)
         if not stat.S_ISREG(status.st_mode):
             raise UnusableError(f"{_kind(status.st_mode)}, not a file")
-        with open(file, "rb") as stream:
-            return stream.read()
+        if status.st_size <= MOST_BYTES:
+            with open(file, "rb", opener=_without_waiting) as stream:
+                data = stream.read(MOST_BYTES + 1)  # files of the kernel say that they are empty, and may never end
+            if data is None:
+                raise UnusableError("nothing to read, and no end of the file")
+            if len(data) <= MOST_BYTES:
+                return data
+        raise UnusableError(f"larger than {MOST_BYTES >> 20} MiB, and not read")
     except OSError as error:
         raise UnusableError(error.strerror or str(error)) from None
     except ValueError as error:  # a NUL in the name
         raise UnusableError(str(error)) from None
+
+
+def _without_waiting(file: str, flags: int) -> int:
+    # What was a file a moment ago may be a pipe now, and some files of the kernel wait for what comes.
+    return os.open(file, flags | getattr(os, "O_NONBLOCK", 0))
 
 
 def _kind(mode: int) -> str:
@@ -160,7 +172,8 @@ def decode(data: bytes) -> tuple[str, str, bool]:
     except (LookupError, ValueError):
         raise UnusableError(f"declares the encoding `{encoding}`, which is unknown", line) from None
     name = codecs.lookup(encoding).name
-    if bom and name not in ("utf-8", "utf-8-sig"):
+    name = "utf-8" if name == "utf-8-sig" else name  # which would be written with a mark, whether there was one or not
+    if bom and name != "utf-8":
         raise UnusableError(f"declares the encoding `{encoding}` behind a UTF-8 byte-order mark", line)
     try:
         return body.decode(name), name, bom
@@ -338,17 +351,24 @@ def git_files(folder: str) -> list[str] | None:
     command = ["git", "-c", "core.fsmonitor=false", "ls-files", "-co", "--exclude-standard", "-z"]
     # Inside a hook these name the repository of the commit, which need not be this one.
     environment = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
+    # What a repository lacks, git would ask of another one, by a program that this one names.
+    environment |= {"GIT_NO_LAZY_FETCH": "1", "GIT_ALLOW_PROTOCOL": "none"}
     try:
         run = subprocess.run(command, cwd=folder, env=environment, capture_output=True, timeout=120, check=False)
     except (OSError, subprocess.SubprocessError):
         return None
     if run.returncode:
         return None
-    names = [os.fsdecode(name) for name in run.stdout.split(b"\0") if name]
+    # An index that came from elsewhere may name any file.
+    names = [name for name in map(os.fsdecode, run.stdout.split(b"\0")) if name and _stays_below(name)]
     modules = _submodules(folder)
     kept = (name for name in names if name.endswith((*SUFFIXES, "/")) or os.path.join(folder, name) in modules)
     files = (os.path.join(folder, name.replace("/", os.sep)) for name in kept)
     return [file + os.sep if file in modules else file for file in files]
+
+
+def _stays_below(name: str) -> bool:
+    return not os.path.isabs(name) and os.pardir not in name.split("/")
 
 
 def _submodules(folder: str) -> frozenset[str]:

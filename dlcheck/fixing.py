@@ -61,10 +61,12 @@ class Change:
         A file of several names (hard links) is written in place, so that all of them show the new text.
         """
         file = os.path.realpath(self.file)
+        if not _is_of_the_project(self.file, file):
+            return f"a link out of its project, to {file}: left as it is; name that file to change it"
         try:
-            with open(file, "rb") as stream:
-                if stream.read() != self.before:
-                    return "changed meanwhile: left as it is"
+            found = files.read(file)
+            if found != self.before:
+                return f"{self._why_others(found)}: left as it is"
             status = os.stat(file)
             mode = status.st_mode
             if not mode & (stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH) or not os.access(file, os.W_OK):
@@ -73,9 +75,25 @@ class Change:
                 _overwrite(file, self.before, self.after)
             else:
                 _replace(file, self.after, mode)
+        except files.UnusableError as error:
+            return f"cannot be read again: {error.message}"
         except OSError as error:
             return f"cannot be written: {error.strerror or error}"
         return ""
+
+    def _why_others(self, found: bytes) -> str:
+        """Why the bytes of the file are not those that its text makes."""
+        with suppress(files.UnusableError):
+            if files.decode(found)[0] == files.decode(self.before)[0]:
+                return "its encoding has several ways to write its text"
+        return "changed meanwhile"
+
+
+def _is_of_the_project(name: str, real: str) -> bool:
+    """Whether a file lies where its name says, in the same project at least: a link may lead to anybody's files."""
+    folder = os.path.dirname(os.path.abspath(name))
+    here = os.path.realpath(folder)
+    return os.path.dirname(real) == here or files.within(os.path.realpath(files.root_of(folder) or folder), real)
 
 
 class Applied(NamedTuple):
@@ -377,8 +395,19 @@ def _compiles(source: Source) -> bool:
 
 
 def _diff(path: str, before: str, after: str) -> str:
-    found = difflib.unified_diff(split_lines(before), split_lines(after), f"a/{path}", f"b/{path}")
+    found = difflib.unified_diff(split_lines(before), split_lines(after), _quoted(f"a/{path}"), _quoted(f"b/{path}"))
     return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in found)
+
+
+def _quoted(path: str) -> str:
+    """A name as git writes it into a diff: with a line end in it, it would be lines of the diff itself."""
+    if path.isprintable() and not set(path) & {'"', "\\"}:
+        return path
+    return '"' + "".join(_octal(byte) for byte in os.fsencode(path)) + '"'
+
+
+def _octal(byte: int) -> str:
+    return chr(byte) if 32 <= byte < 127 and byte not in b'"\\' else f"\\{byte:03o}"
 
 
 def _overwrite(file: str, before: bytes, after: bytes) -> None:

@@ -30,7 +30,7 @@ class Sectioned(click.Command):
 
     def __init__(self, *arguments: Any, elsewhere: Mapping[str, str] | None = None, **more: Any) -> None:
         super().__init__(*arguments, **more)
-        self._elsewhere = dict(elsewhere or {})
+        self.elsewhere = dict(elsewhere or {})
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         listed: dict[str, list[tuple[str, str]]] = {}
@@ -40,11 +40,11 @@ class Sectioned(click.Command):
                 listed.setdefault(getattr(param, "section", OTHERS), []).append(row)
         last = listed.pop(OTHERS, [])
         for title, rows in [*listed.items(), (OTHERS, last)]:
-            if rows and title not in self._elsewhere:
+            if rows and title not in self.elsewhere:
                 with formatter.section(title):
                     formatter.write_dl(rows)
-        for command in dict.fromkeys(self._elsewhere.values()):
-            rows = [row for title in listed if self._elsewhere.get(title) == command for row in listed[title]]
+        for command in dict.fromkeys(self.elsewhere.values()):
+            rows = [row for title in listed if self.elsewhere.get(title) == command for row in listed[title]]
             with formatter.section(f"As `dlcheck {command} --help` explains them"):
                 _write_words(formatter, [f"{_name(row)}," for row in rows[:-1]] + [_name(rows[-1])])
 

@@ -22,11 +22,15 @@ LIMIT = 120  # seconds
 
 
 def dlcheck(
-    *arguments: str, cwd: Path, environment: Mapping[str, str] | None = None
+    *arguments: str, cwd: Path, environment: Mapping[str, str] | None = None, first: str = ""
 ) -> subprocess.CompletedProcess[str]:
-    """What ``python -m dlcheck`` with these arguments prints, and its exit status."""
+    """What ``python -m dlcheck`` with these arguments prints, and its exit status.
+
+    ``first`` is Python that its process runs before, where there is a fork.
+    """
     known = dict(os.environ if environment is None else environment)
     if not hasattr(os, "fork"):
+        assert not first
         command = [sys.executable, "-m", "dlcheck", *arguments]
         known["PYTHONPATH"] = str(ROOT)
         return subprocess.run(
@@ -34,8 +38,8 @@ def dlcheck(
         )
     with tempfile.TemporaryDirectory() as folder:
         streams = [os.path.join(folder, name) for name in ("stdout", "stderr")]
-        status = int(_ask(json.dumps([list(arguments), str(cwd), known, streams])))
-        out, err = (Path(stream).read_text() for stream in streams)
+        status = int(_ask(json.dumps([list(arguments), str(cwd), known, streams, first])))
+        out, err = (Path(stream).read_text(errors="backslashreplace") for stream in streams)
     return subprocess.CompletedProcess(["dlcheck", *arguments], status, out, err)
 
 
@@ -75,7 +79,7 @@ def _serve() -> None:
         print(os.waitstatus_to_exitcode(status), flush=True)
 
 
-def _become(arguments: list[str], cwd: str, environment: dict[str, str], streams: list[str]) -> None:
+def _become(arguments: list[str], cwd: str, environment: dict[str, str], streams: list[str], first: str) -> None:
     signal.alarm(LIMIT)  # whose default is to end the process
     os.chdir(cwd)
     os.environ.clear()
@@ -85,6 +89,7 @@ def _become(arguments: list[str], cwd: str, environment: dict[str, str], streams
         file = os.open(name, os.O_RDWR | os.O_CREAT)
         os.dup2(file, number)
         os.close(file)
+    exec(first, {"__name__": "first"})
 
 
 if __name__ == "__main__":

@@ -86,21 +86,6 @@ def test_twins_have_the_same_files() -> None:
     assert not [file for file in FIXED.glob("*.py") if "# DLC" in file.read_text()]
 
 
-SESSION = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-SESSIONS = SESSION.findall((ROOT / "README.md").read_text(encoding="utf-8"))
-
-
-def test_readme_has_a_session() -> None:
-    assert SESSIONS
-
-
-@pytest.mark.parametrize("session", SESSIONS)
-def test_sessions_of_the_readme(session: str) -> None:
-    prompt, _, output = session.partition("\n")
-    assert prompt.startswith("$ dlcheck ")
-    assert dlcheck(*prompt.split()[2:], cwd=ROOT).stdout == output
-
-
 def python(script: Path, *arguments: str, data: Path) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "CUDA_VISIBLE_DEVICES": ""}
     return subprocess.run(

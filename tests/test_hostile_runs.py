@@ -135,6 +135,7 @@ for x in DataLoader(1):
     total += loss
 ds = 1
 """,
+    "a loader in a condition": "ds = 1\nif [x for x in DataLoader(1, num_workers=2)]:\n    pass\n",
     "doubling in a sample": "class D(Dataset):\n    def __getitem__(self, i):\n        x0 = i\n"
     + "".join(f"        x{i} = x{i - 1}, x{i - 1}, {{'a': x{i - 1}}}\n" for i in range(1, 30))
     + "        return x29\nds = D()",

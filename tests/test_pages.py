@@ -28,6 +28,7 @@ from dlcheck.findings import Finding
 from dlcheck.fixing import fix
 from dlcheck.pages import Page
 from dlcheck.report import render
+from website.rules import FAMILIES, severities
 
 FOLDER = Path(__file__).resolve().parent.parent / "rules"
 PAGES = pages.load()
@@ -166,6 +167,7 @@ def test_program_is_reported_as_its_page_says(
         page = PAGES[finding.code]
         assert said_by(page, finding), f"not the words, severity and fix of {page.code}: {finding}"
         assert finding.rule == page.name
+        assert finding.fix is None or finding.fix.applicability in ("safe", "unsafe")
 
     if program.report is not None:
         told = render(report, "concise", pages=PAGES, color=False)
@@ -268,7 +270,7 @@ def _row(page: Page) -> str:
     cells = (
         f"[{page.code}]({page.code}-{page.name}.md)",
         page.name,
-        _severities(page),
+        severities(page),
         "on" if page.default else "off",
         page.fix,
         page.measure or "no",
@@ -276,23 +278,6 @@ def _row(page: Page) -> str:
     )
     return f"| {' | '.join(cells)} |"
 
-
-def _severities(page: Page) -> str:
-    """A rule's severities, its own first."""
-    said = (page.variant(name).severity or page.severity for name in ("", *page.variants))
-    return ", ".join(dict.fromkeys(said))
-
-
-FAMILIES = {
-    "0": "The files and comments themselves",
-    "1": "Transfer and pinning",
-    "2": "Workers",
-    "3": "Datasets",
-    "4": "Sampling and randomness",
-    "5": "Training loop",
-    "6": "Start methods and portability",
-    "7": "Frameworks",
-}
 
 INTRODUCTION = """\
 # The rules

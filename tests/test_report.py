@@ -593,7 +593,7 @@ class TestSarif:
 
     def test_brackets_of_a_message_are_no_link(self) -> None:
         (result,) = sarif(report(blocking(message="`f[0](1)` and [x]", help="")))["results"]
-        assert result["message"]["text"] == "`f\\[0](1)` and [x]"
+        assert result["message"]["text"] == "`f[0] (1)` and [x]"
 
 
 class TestLineHash:

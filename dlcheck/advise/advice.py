@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
@@ -11,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from dlcheck import files
 from dlcheck.advise.costs import FULL, PREFETCH, shm_remedy
-from dlcheck.advise.known import DatasetFacts, MachineFacts, Recommendation
+from dlcheck.advise.known import DatasetFacts, MachineFacts, Recommendation, with_measured
 from dlcheck.advise.recommend import recommend
 from dlcheck.advise.survey import Setting, Surveyed
+from dlcheck.advise.tuned import Tuned, latest
 from dlcheck.advise.units import count, size
 from dlcheck.findings import Finding
 
@@ -22,15 +22,6 @@ if TYPE_CHECKING:
     from dlcheck.measure.store import Records
 
 SMALL_SHM = 64 << 20
-# Of the workload of a record what is a fact of the dataset, by its name there.
-_MEASURED: dict[str, tuple[str, type]] = {
-    "batch_size": ("batch_size", int),
-    "sample_bytes": ("sample_bytes", int),
-    "size": ("samples", int),
-    "cpu_s": ("cpu_s", float),
-    "wait_s": ("wait_s", float),
-    "variation": ("variation", float),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +29,8 @@ class Advice:
     """What to set in a loader.
 
     ``unfit`` are the settings as written that cannot work here, ``notes`` what else there is to know of them;
-    ``record`` names the measurement that some facts of the dataset come from; ``commands`` find out what is open;
-    ``rules`` are the codes of what checking finds about it.
+    ``record`` names the measurement that some facts of the dataset come from, ``tuned`` the search that chose options
+    for it; ``commands`` find out what is open; ``rules`` are the codes of what checking finds about it.
     """
 
     loader: Surveyed
@@ -48,6 +39,7 @@ class Advice:
     unfit: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     record: str | None = None
+    tuned: Tuned | None = None
     commands: tuple[str, ...] = ()
     rules: tuple[str, ...] = ()
 
@@ -61,7 +53,7 @@ def advice(
     ``root``; none are read where that is None.
     """
     records = _records(findings, root) if root is not None else []
-    given = [_advice(loader, machine, records) for loader in _merged(loaders)]
+    given = [_advice(loader, machine, records, _search(loader, root)) for loader in _merged(loaders)]
     return [
         replace(one, rules=tuple(sorted({found.code for found in findings if is_about(found, one.loader)})))
         for one in given
@@ -87,9 +79,18 @@ def _merged(loaders: Iterable[Surveyed]) -> list[Surveyed]:
     return sorted(found.values(), key=lambda one: (one.at.path, one.at.cell or 0, one.at.line))
 
 
-def _advice(loader: Surveyed, machine: MachineFacts, records: Sequence[tuple[Finding, Record]]) -> Advice:
+def _search(loader: Surveyed, root: str | None) -> Tuned | None:
+    if root is None:
+        return None
+    return latest(files.root_of(os.path.dirname(loader.file)) or root, loader.file, loader.lines)
+
+
+def _advice(
+    loader: Surveyed, machine: MachineFacts, records: Sequence[tuple[Finding, Record]], tuned: Tuned | None
+) -> Advice:
     record = _record_of(loader, records)
-    dataset = _with_measured(loader.facts, record) if record is not None else loader.facts
+    dataset = with_measured(loader.facts, _measured(record)) if record is not None else loader.facts
+    dataset = tuned.applied(dataset) if tuned is not None else dataset
     found = recommend(dataset, machine)
     return Advice(
         loader,
@@ -98,6 +99,7 @@ def _advice(loader: Surveyed, machine: MachineFacts, records: Sequence[tuple[Fin
         unfit=tuple(unfit(loader, dataset, machine)),
         notes=tuple(_notes(loader, dataset, machine)),
         record=record.id if record is not None else None,
+        tuned=tuned,
         commands=tuple(_commands(loader, found)),
     )
 
@@ -136,16 +138,8 @@ def _record_of(loader: Surveyed, records: Sequence[tuple[Finding, Record]]) -> R
     return max(fitting, key=lambda record: record.date, default=None)
 
 
-def _with_measured(dataset: DatasetFacts, record: Record) -> DatasetFacts:
-    known: dict[str, Any] = {}
-    for name, (ours, kind) in _MEASURED.items():
-        fact = record.workload.get(name)
-        if fact is not None and fact.source == "measured" and isinstance(fact.value, (int, float)) and fact.value >= 0:
-            known[ours] = kind(fact.value)
-    found = replace(dataset, **known)
-    if "variation" in known and found.batch_size:  # of samples, which even out in a batch
-        found = replace(found, variation=known["variation"] / math.sqrt(found.batch_size))
-    return found
+def _measured(record: Record) -> dict[str, Any]:
+    return {name: fact.value for name, fact in record.workload.items() if fact.source == "measured"}
 
 
 # As it is written

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal, NamedTuple
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NamedTuple
 
 MAIN_SHARE = 0.2  # of a core that the main process uses while a device computes, where nobody has measured it
 
@@ -51,6 +53,30 @@ class DatasetFacts:
     def batch_bytes(self) -> int | None:
         known = self.batch_size is not None and self.sample_bytes is not None
         return self.batch_size * self.sample_bytes if known else None  # type: ignore[operator]
+
+
+# Of the workload of a record what is a fact of the dataset, by its name there.
+_MEASURED: dict[str, tuple[str, type]] = {
+    "batch_size": ("batch_size", int),
+    "sample_bytes": ("sample_bytes", int),
+    "size": ("samples", int),
+    "cpu_s": ("cpu_s", float),
+    "wait_s": ("wait_s", float),
+    "variation": ("variation", float),
+}
+
+
+def with_measured(dataset: DatasetFacts, workload: Mapping[str, Any]) -> DatasetFacts:
+    """A dataset of which the values of a record's workload are known as well; what is no number is passed over."""
+    known: dict[str, Any] = {}
+    for name, (ours, kind) in _MEASURED.items():
+        value = workload.get(name)
+        if isinstance(value, (int, float)) and not isinstance(value, bool) and value >= 0:
+            known[ours] = kind(value)
+    found = replace(dataset, **known)
+    if "variation" in known and found.batch_size:  # of samples, which even out in a batch
+        found = replace(found, variation=known["variation"] / math.sqrt(found.batch_size))
+    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -89,7 +89,7 @@ class _Advisor(Costs):
         bound = least is not None and need > least.workers
         if least is not None and bound:
             number = least.workers
-            told += f"; {least.name} allows {least.workers}" if step is not None else ""
+            told += f"; {least.name}: {least.workers} at most" if step is not None else ""
         return Knob(number, told, "measured", None if step is not None else (1, number)), least if bound else None
 
     def _by_bounds(self, caps: list[Cap]) -> tuple[Knob, Cap | None]:

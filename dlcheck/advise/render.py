@@ -14,7 +14,9 @@ from dlcheck.advise.env import Facts
 from dlcheck.advise.known import Knob, MachineFacts
 from dlcheck.advise.limits import warnings
 from dlcheck.advise.survey import Spot
+from dlcheck.advise.tuned import Tuned
 from dlcheck.advise.units import size
+from dlcheck.report.common import harmless
 
 SCHEMA = "dlcheck.advice/1"
 WIDTH = 118
@@ -48,7 +50,7 @@ def env_as_text(found: Facts) -> str:
             lines += _wrapped(fact.follows, 18)
     for warning in warnings(found):
         lines += _wrapped(f"warning: {warning.fact.replace('_', ' ')}: {warning.message}", 0)
-    return "\n".join(lines) + "\n"
+    return "\n".join(map(harmless, lines)) + "\n"
 
 
 def env_as_json(found: Facts) -> dict[str, Any]:
@@ -106,7 +108,7 @@ def as_text(given: Sequence[Advice], machine: str) -> str:
         lines += ["", *(line for one in group for line in _head(one)), *body]
         commands = dict.fromkeys(command for one in group for command in one.commands)
         lines += [f"  {'to measure: ' if not number else ' ' * 12}{line}" for number, line in enumerate(commands)]
-    return "\n".join(lines) + "\n"
+    return "\n".join(map(harmless, lines)) + "\n"
 
 
 def _grouped(given: Sequence[Advice]) -> dict[tuple[str, ...], list[Advice]]:
@@ -214,6 +216,8 @@ def _footer(one: Advice) -> Iterator[str]:
     lines += [*found.warnings, *one.notes]
     if one.record:
         lines.append(f"rests on what was measured here (record {one.record})")
+    if one.tuned is not None:
+        lines.append(one.tuned.words)
     if one.rules:
         lines.append(f"`dlcheck` finds {', '.join(one.rules)} in it")
     if found.would_change:
@@ -251,7 +255,12 @@ def _loader_as_json(one: Advice) -> dict[str, Any]:
         "commands": list(one.commands),
         "rules": list(one.rules),
         "record": one.record,
+        "tuned": _tuned(one.tuned) if one.tuned is not None else None,
     }
+
+
+def _tuned(one: Tuned) -> dict[str, str]:
+    return {"id": one.id, "date": one.date, "chosen": one.chosen, "advice": one.advice}
 
 
 def _knob(one: Advice, option: str, knob: Knob) -> dict[str, Any]:

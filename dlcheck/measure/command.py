@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from dlcheck import files
+from dlcheck import files, writing
 from dlcheck.findings import Finding
 from dlcheck.measure import page, program, store, undoing, words
 from dlcheck.measure.everywhere import RANKS
@@ -170,5 +170,5 @@ def attached(findings: Sequence[Finding], found: Measurements) -> list[Finding]:
 
 def write_page(file: str, found: Measurements) -> None:
     """The page of a run's records; raises OSError."""
-    with open(file, "w", encoding="utf-8", errors="backslashreplace", newline="\n") as stream:
-        stream.write(page.render(found.records, end_to_end=found.together))
+    text = page.render(found.records, end_to_end=found.together)
+    writing.to_target(file, text.encode("utf-8", "backslashreplace"))

@@ -66,7 +66,8 @@ def from_json(document: object) -> Record:
 # Writing
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """JSON data of a value; a number that JSON has not is null, and of a class what is not its default."""
     if is_dataclass(value) and not isinstance(value, type):
         return _fields_of(value)
     if isinstance(value, float):
@@ -74,15 +75,15 @@ def _plain(value: Any) -> Any:
     if value is None or isinstance(value, (bool, int, str)):
         return value
     if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
+        return [plain(item) for item in value]
     return str(value)  # of a configuration: a type of torch, a path
 
 
 def _fields_of(value: Any) -> dict[str, Any]:
     pairs = ((one, getattr(value, one.name)) for one in fields(value))
-    return {one.name: _plain(item) for one, item in pairs if item is not None or one.default is MISSING}
+    return {one.name: plain(item) for one, item in pairs if item is not None or one.default is MISSING}
 
 
 # Reading

@@ -12,11 +12,10 @@ import json
 import os
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from dlcheck import files
+from dlcheck import files, writing
 from dlcheck.findings import Finding, Measurement, fingerprint_under, squeezed
 from dlcheck.measure import identity, words
 from dlcheck.measure.record import Record
@@ -261,15 +260,7 @@ def write(root: str, folder: str, name: str, document: Mapping[str, Any]) -> str
     file = os.path.join(where, name)
     clean = _without_folders(document, root)
     text = json.dumps(clean, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-    beside = f"{file}.{os.getpid()}.tmp"
-    try:
-        with open(beside, "w", encoding="utf-8", errors="backslashreplace", newline="\n") as stream:
-            stream.write(text)
-        os.replace(beside, file)
-    except OSError:
-        with suppress(OSError):
-            os.unlink(beside)
-        raise
+    writing.replace(file, text.encode("utf-8", "backslashreplace"))
     return file
 
 

@@ -124,8 +124,8 @@ def _statements_of_scripts(
     scope = link.scope
     if scope.kind == "module":
         if not is_main_guarded(link):
-            *_, outermost = (here for here in (link, *link.outer()) if not isinstance(here.stmt, (forms.If, forms.Try)))
-            yield outermost
+            outer = [here for here in link.outer() if not isinstance(here.stmt, (forms.If, forms.Try))]
+            yield outer[-1] if outer else link  # which is a condition itself where that iterates
     elif scope.kind == "function" and depth < MAX_CHAIN and scope not in seen:
         for point in callers_in(project, scope, world):
             yield from _statements_of_scripts(project, point.link, world, depth + 1, (*seen, scope))

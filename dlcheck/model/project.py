@@ -535,11 +535,23 @@ class Project:
         if scope.name == "forward":
             return  # models are called as objects
         name = scope.owner.name if scope.owner is not None else scope.name
-        words = (stem.encode(errors="surrogatepass"), name.encode(errors="surrogatepass"))
         packages = [word.encode(errors="surrogatepass") for word in module.name.split(".")]
-        found = self.workspace.reaching(*words, packages)
-        for file in [file for file in found if file not in self.modules][:MAX_CALLING_FILES]:
-            self.module_at(file)
+        for offered in (stem, *self._package_offering(module, stem, name)):
+            words = (offered.encode(errors="surrogatepass"), name.encode(errors="surrogatepass"))
+            found = self.workspace.reaching(*words, packages)
+            for file in [file for file in found if file not in self.modules][:MAX_CALLING_FILES]:
+                self.module_at(file)
+
+    def _package_offering(self, module: Module, stem: str, name: str) -> list[str]:
+        """The package whose ``__init__`` hands on what a module of it defines: others name the package alone."""
+        folder = os.path.dirname(module.source.file)
+        if module.is_package or not self.workspace.exists(os.path.join(folder, "__init__.py")):
+            return []
+        data = self.workspace.read(os.path.join(folder, "__init__.py")) or b""
+        words, untold = self.once(("handed on", folder), lambda: (Skim(data).imported, bool(Skim(data).anything)))
+        handed_on = stem.encode(errors="surrogatepass") in words
+        handed_on &= untold or name.encode(errors="surrogatepass") in words
+        return [os.path.basename(folder)] if handed_on else []
 
     def gives_meaning(self, word: str) -> bool:
         """Whether anything of the project may be called so: a function, a class, an attribute."""
@@ -674,9 +686,7 @@ class Project:
         Two rounds: who uses a dataset builds its loader, and who uses that iterates it.
         """
         for builder in dict.fromkeys(site.module for site in loader_calls(self)):
-            # What it hands a loader to lies in what it imports.
-            for imported in sorted(self._imported_files(builder))[:MAX_CALLING_FILES]:
-                self.module_at(imported)
+            self._read_what_it_calls(builder)
         done: set[Module] = set()
         for _ in range(2):
             offers = {module: names for module, names in self._offers().items() if module not in done}
@@ -703,9 +713,19 @@ class Project:
             found = [file for file in unread if any(word in (self.workspace.read(file) or b"") for word in words)]
             for file in found[:MAX_CALLING_FILES]:
                 user = self.module_at(file)
-                # What it hands the loader or its batches to lies in what it imports.
-                for imported in sorted(self._imported_files(user))[:MAX_CALLING_FILES] if user is not None else ():
-                    self.module_at(imported)
+                if user is not None:
+                    self._read_what_it_calls(user)
+
+    def _read_what_it_calls(self, module: Module) -> None:
+        """Read what a module imports: what it hands loaders or batches to lies there, or where that has it from."""
+        for imported in sorted(self._imported_files(module))[:MAX_CALLING_FILES]:
+            self.module_at(imported)
+        self.evaluator.fresh()
+        for stmt, _ in module.imports:
+            if isinstance(stmt, forms.ImportFrom):
+                for alias in stmt.aliases:
+                    if alias.bound in module.calls_by_name:
+                        self.imported(stmt, alias.bound, module)
 
     @cached_property
     def loaders(self) -> list[Loader]:

@@ -13,6 +13,22 @@ FORMATS: tuple[str, ...] = ("full", "concise", "json", "sarif", "github", "gitla
 FOR_PEOPLE: tuple[str, ...] = ("full", "concise")
 
 
+def inert(text: str, format: str) -> str:  # noqa: A002
+    """A report for standard output: where that is a log of GitHub Actions, nothing in it is a command to the runner.
+
+    What programs read says the same as before, and what is in a file needs none of this.
+    """
+    import os
+
+    if format == "github" or not os.environ.get("GITHUB_ACTIONS"):
+        return text
+    if format in FOR_PEOPLE:
+        from dlcheck.report.common import no_command
+
+        return "\n".join(map(no_command, text.split("\n")))
+    return text.replace("##[", "##&#91;" if format == "junit" else "##\\u005b")
+
+
 def render(
     report: Report,
     format: str,  # noqa: A002

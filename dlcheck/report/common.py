@@ -23,6 +23,17 @@ def printable(text: str) -> str:
     return _HIDDEN.sub(_sign, text)
 
 
+def harmless(text: str) -> str:
+    """The text without what a terminal or GitHub's runner would obey; further lines of it are set in."""
+    return "\n  ".join(map(no_command, map(printable, text.split("\n"))))
+
+
+def no_command(line: str) -> str:
+    """A line that GitHub's runner does not take for a command, whoever wrote it: ``::`` in front, ``##[`` anywhere."""
+    line = line.replace("##[", "## [")
+    return f"./{line.lstrip()}" if line.lstrip().startswith("::") else line
+
+
 def _sign(match: re.Match[str]) -> str:
     char = match[0]
     if char in "\t\n\r\u2028\u2029":

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from dlcheck.findings import Finding, Severity
-from dlcheck.report.common import error_line, from_root, measured, printable, ranked, summary, where
+from dlcheck.report.common import error_line, from_root, measured, no_command, printable, ranked, summary, where
 from dlcheck.report.concise import concise_lines
 
 if TYPE_CHECKING:
@@ -40,8 +40,7 @@ def commands(findings: Sequence[Finding]) -> list[str]:
 
 def _plain(report: Report) -> list[str]:
     lines = [*concise_lines(report.findings), *map(error_line, report.errors), summary(report)]
-    # The runner takes a line that begins so for a command, whoever wrote it.
-    return [f" {line}" if line.lstrip().startswith(("::", "##[")) else line for line in lines]
+    return [no_command(line) for text in lines for line in text.split("\n")]
 
 
 def _command(finding: Finding) -> str:
@@ -106,8 +105,25 @@ def _row(finding: Finding) -> str:
 
 
 def _cell(text: str) -> str:
-    parts = printable(text).split("`")
-    code = slice(1, None, 2) if len(parts) % 2 else slice(0, 0)
-    plain = [part.replace("&", "&amp;").replace("<", "&lt;") for part in parts]
-    plain[code] = parts[code]  # in code Markdown takes these characters as they are
-    return " ".join("`".join(plain).replace("|", "\\|").split())
+    text = printable(text)
+    parts = text.split("`")
+    # In code Markdown takes characters as they are; but what is code, a backslash or a lone mark in a name may change.
+    if len(parts) % 2 == 0 or "\\" in text:
+        return _inline(_MARKDOWN.sub(_entity, text))
+    plain = [_MARKDOWN.sub(_entity, part) for part in parts]
+    plain[1::2] = parts[1::2]
+    return _inline("`".join(plain).replace("|", "\\|"))
+
+
+_MARKDOWN = re.compile(r"[&<\\`|]|(?<=\])\(")  # `](` is what makes a link
+
+
+def _entity(match: re.Match[str]) -> str:
+    return _ENTITIES.get(match[0], f"&#{ord(match[0])};")
+
+
+_ENTITIES = {"&": "&amp;", "<": "&lt;"}
+
+
+def _inline(text: str) -> str:
+    return " ".join(text.split())

@@ -140,13 +140,13 @@ def _result(finding: Finding, rule: int, hashes: _LineHashes) -> dict[str, Any]:
             result |= {"kind": "pass", "level": "none"}
     if finding.related:
         result["relatedLocations"] = [
-            {"id": number, **_location(near), "message": {"text": near.message or "related"}}
+            {"id": number, **_location(near), "message": {"text": _linkless(near.message) or "related"}}
             for number, near in enumerate(finding.related[:MAX_RELATED], 1)
         ]
     # A notebook's cells are not where an edit could be made in its file.
     if finding.fix and finding.fix.edits and all(edit.place.cell is None for edit in finding.fix.edits):
         changes = [_change(path, edits) for path, edits in _by_path(finding.fix.edits).items()]
-        text = finding.fix.message or "Fix"
+        text = _linkless(finding.fix.message) or "Fix"
         result["fixes"] = [{"description": {"text": text}, "artifactChanges": changes}]
         result["properties"]["fixApplicability"] = finding.fix.applicability
     return result
@@ -160,8 +160,12 @@ def _message(finding: Finding) -> str:
         text += f"\n{finding.help}"
     if finding.measurement:
         text += f"\n{measured(finding)}"
-    # `[x](1)` would be a link to a related place.
-    return re.sub(r"\[(?=[^\[\]]*\]\()", r"\\[", text)
+    return _linkless(text)
+
+
+def _linkless(text: str) -> str:
+    """A message in which nothing is a link: `[x](1)` would be one to a related place."""
+    return text.replace("](", "] (")
 
 
 def _location(place: Place) -> dict[str, Any]:
@@ -207,7 +211,7 @@ def _change(path: str, edits: list[Edit]) -> dict[str, Any]:
 
 
 def _notification(error: ReportError) -> dict[str, Any]:
-    notification: dict[str, Any] = {"level": "error", "message": {"text": error.message or "error"}}
+    notification: dict[str, Any] = {"level": "error", "message": {"text": _linkless(error.message) or "error"}}
     if error.path:
         physical: dict[str, Any] = {"artifactLocation": {"uri": uri(error.path)}}
         if error.line:

@@ -14,6 +14,7 @@ import pytest
 
 from dlcheck import cli
 from dlcheck.advise import render
+from dlcheck.measure import identity
 
 FOLDER = Path(render.__file__).parent
 ADVICE, ENV = (json.loads((FOLDER / f"{name}.schema.json").read_text(encoding="utf-8")) for name in ("advice", "env"))
@@ -443,7 +444,7 @@ def test_what_was_measured_here_decides(console: Console) -> None:
     )
     assert console("advise", "--output-format", "json").loader["options"]["num_workers"]["basis"] == "open"
     time = ("--quick", "--budget", "8", "--total", "16", "--progress", "none")
-    console("measure", "train.py", "--factory", "train:make_loader", "--python", sys.executable, *time)
+    console("measure", "--in-ci", "train.py", "--factory", "train:make_loader", "--python", sys.executable, *time)
     if not list(Path(".dlcheck/measurements").glob("*.json")):
         pytest.skip("this machine is too slow, or too busy, to measure anything in eight seconds")
     loader = console("advise", "--output-format", "json").loader
@@ -453,3 +454,79 @@ def test_what_was_measured_here_decides(console: Console) -> None:
     assert (workers["value"], workers["basis"]) == (0, "measured")
     assert f"record {loader['record']}" in console("advise").out
     assert console("advise", "--isolated", "--output-format", "json").loader["record"] is None
+
+
+PROGRAM = """
+    class Pages(Dataset):
+        def __len__(self):
+            return 64
+
+        def __getitem__(self, index):
+            return read(index)
+
+    def train(model):
+        loader = DataLoader(Pages(), batch_size=8)
+        for epoch in range(5):
+            for batch in loader:
+                model(batch).sum().backward()
+"""
+
+
+def found_before(**how: object) -> dict[str, object]:
+    """What a search leaves, as far as advice reads it."""
+    return {
+        "schema": "dlcheck.tuning/1",
+        "id": "20261130T000000-1",
+        "date": "2026-11-30T12:00:00Z",
+        "asked": {"loader": "train.py:11"},
+        "chosen": {"num_workers": 3, "prefetch_factor": 2},
+        "advice": "take",
+        "workload": {"batch_size": 8, "size": 64, "cpu_s": 0.02, "wait_s": 0.0, "sample_bytes": 4096},
+        "step": {"kind": "idle-wait", "s": 0.05, "source": "program"},
+        **how,
+    }
+
+
+def leave(record: object, machine: str = "") -> None:
+    folder = Path(".dlcheck/tuning")
+    folder.mkdir(parents=True, exist_ok=True)
+    name = f"a-{machine or identity.fingerprint(identity.identity())}.json"
+    (folder / name).write_text(record if isinstance(record, str) else json.dumps(record))
+
+
+def test_what_tune_has_found_is_told_and_used(console: Console) -> None:
+    write("train.py", PROGRAM, head="from torch.utils.data import DataLoader, Dataset\n")
+    leave(found_before())
+    loader = console("advise", "--output-format", "json").loader
+    assert loader["tuned"] == {
+        "id": "20261130T000000-1",
+        "date": "2026-11-30T12:00:00Z",
+        "chosen": "num_workers=3, prefetch_factor=2",
+        "advice": "take",
+    }
+    assert (loader["facts"]["cpu_s"], loader["facts"]["step_s"], loader["facts"]["samples"]) == (0.02, 0.05, 64)
+    assert loader["options"]["num_workers"]["basis"] == "measured"
+    told = " ".join(console("advise").out.split())
+    assert "`dlcheck tune` chose num_workers=3, prefetch_factor=2 here on 2026-11-30 (take; record" in told
+    assert console("advise", "--isolated", "--output-format", "json").loader["tuned"] is None
+
+
+@pytest.mark.parametrize(
+    ("record", "machine"),
+    [
+        (found_before(), "another-machine"),
+        (found_before(asked={"loader": "train.py:3"}), ""),
+        (found_before(asked={"loader": "other.py:11"}), ""),
+        (found_before(asked={"loader": None}), ""),
+        (found_before(schema="dlcheck.tuning/2"), ""),
+        (found_before(chosen=None), ""),
+        (found_before(date=7), ""),
+        ("{", ""),
+        ("[1]", ""),
+        ("[" * 100_000, ""),
+    ],
+)
+def test_other_searches_are_passed_over(record: object, machine: str, console: Console) -> None:
+    write("train.py", PROGRAM, head="from torch.utils.data import DataLoader, Dataset\n")
+    leave(record, machine)
+    assert console("advise", "--output-format", "json").loader["tuned"] is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -62,7 +63,7 @@ def asked(settings: Settings) -> dict[str, Any]:
         "factory": settings.factory,
         "run": settings.run,
         "extract": settings.extract,
-        "loader": ":".join(map(str, settings.loader)) if settings.loader else None,
+        "loader": _from_the_top(settings.root, *settings.loader) if settings.loader else None,
         "workers": list(wanted.workers) if wanted.workers is not None else None,
         "prefetch": list(wanted.prefetch) if wanted.prefetch is not None else None,
         "pin": wanted.pin,
@@ -72,6 +73,15 @@ def asked(settings: Settings) -> dict[str, Any]:
         "budget_s": settings.budget_s,
         "seed": settings.seed,
     }
+
+
+def _from_the_top(root: str, file: str, line: int) -> str:
+    """A line of a file, from the project's top: who reads the record may be in another folder."""
+    try:
+        path = os.path.relpath(os.path.realpath(file), os.path.realpath(root))
+    except ValueError:  # on another drive
+        path = os.path.abspath(file)
+    return f"{path.replace(os.sep, '/')}:{line}"
 
 
 def rerun(settings: Settings) -> str:

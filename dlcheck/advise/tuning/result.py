@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, is_dataclass
 from statistics import median
 from typing import Any, Literal
 
+from dlcheck.advise.tuned import FOLDER, SCHEMA
 from dlcheck.advise.tuning.choice import Choice, interval, spread_of
 from dlcheck.advise.tuning.setting import Setting
 from dlcheck.measure import identity, store
 from dlcheck.measure.record import Effect, Evidence, Guard, Metric, Verdict
-
-SCHEMA = "dlcheck.tuning/1"
-FOLDER = os.path.join(".dlcheck", "tuning")
+from dlcheck.measure.serial import plain
 
 Status = Literal["complete", "budget", "interrupted", "stopped"]
 
@@ -222,18 +219,8 @@ def _row(row: Row, ci: tuple[float, float] | None, batch: int | None) -> dict[st
 
 
 def _plain(value: Any) -> Any:
-    """JSON data of what is none yet; a number that JSON has not is null."""
-    if is_dataclass(value) and not isinstance(value, type):
-        return _plain(asdict(value))
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if value is None or isinstance(value, (bool, int, str)):
-        return value
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
-    return str(value)
+    """JSON data of what is none yet, with all that it has."""
+    return plain(asdict(value) if is_dataclass(value) and not isinstance(value, type) else value)
 
 
 def save(root: str, result: Result) -> str:
