@@ -1348,6 +1348,10 @@ def tune(**options: Any) -> int:
     settings = _tune_settings(options)
     here = meeting.place(os.environ)
     leads = here is None or here.leads
+    if here is not None and settings.run and settings.audit != "deny":
+        if leads:
+            raise Fault(_ONE_BY_ONE)
+        return 2
     try:
         with _alone((".",), {**options, "run": options["run"] if leads else None}):
             if leads:
@@ -1355,6 +1359,13 @@ def tune(**options: Any) -> int:
             return _tune(settings, here, options)
     except meeting.Lost as error:
         raise Fault(str(error)) from None
+
+
+# Each rank would put back what it has found itself, which another may have changed by then.
+_ONE_BY_ONE = (
+    "--run on several ranks cannot put back what they write to the same files: with `--audit deny` the program may "
+    "write none, or tune a --factory"
+)
 
 
 def _tune_settings(options: Mapping[str, Any]) -> Tuned:

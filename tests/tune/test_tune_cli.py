@@ -206,6 +206,14 @@ def test_what_makes_no_sense_is_one_line(console: Console, words: tuple[str, ...
     assert "runs" not in done.stderr
 
 
+@pytest.mark.parametrize(("rank", "said"), [("0", "cannot put back what they write"), ("1", "")])
+def test_a_program_on_several_ranks_may_write_no_file(console: Console, rank: str, said: str) -> None:
+    ranks = {"LOCAL_RANK": rank, "RANK": rank, "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
+    done = console("--run", "python train.py", status=2, **ranks)
+    assert said in done.stderr
+    assert len(done.stderr.splitlines()) == len(said.splitlines())
+
+
 def test_nothing_is_run_under_pre_commit(console: Console) -> None:
     assert (
         "nothing is measured under pre-commit" in console("--factory", "data:loader", status=2, PRE_COMMIT="1").stderr
@@ -477,7 +485,17 @@ if __name__ == "__main__":
 def test_a_program_that_trains_on_ranks_is_started_again_and_again(project: Path) -> None:
     (project / "ddp.py").write_text(DDP)
     words = [str(TORCHRUN), "--nproc-per-node", "2", "--master-port", "0", "-m", "--", "dlcheck", "tune"]
-    words += ["--run", f"'{sys.executable}' ddp.py", *SMALL, "--workers", "0,1", "--start-methods", "fork"]
+    words += [
+        "--run",
+        f"'{sys.executable}' ddp.py",
+        "--audit",
+        "deny",
+        *SMALL,
+        "--workers",
+        "0,1",
+        "--start-methods",
+        "fork",
+    ]
     words += ["--budget", "60", "--no-records"]
     done = subprocess.run(words, cwd=project, env=environment(), capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
