@@ -151,7 +151,10 @@ def test_every_command_exists(place: str, line: str) -> None:
             assert {*extra.split(",")} <= {*PROJECT["optional-dependencies"]}, line
 
 
-@pytest.mark.parametrize("marks", {found for _, line in LINES for found in re.findall(r"-m ([a-z]+|\".+?\")$", line)})
+MARKS = sorted({found for _, line in LINES for found in re.findall(r"-m ([a-z]+|\".+?\")$", line)})
+
+
+@pytest.mark.parametrize("marks", MARKS)
 def test_marks_of_tests_are_known(marks: str) -> None:
     known = tomli.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["pytest"]["ini_options"][
         "markers"

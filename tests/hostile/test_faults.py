@@ -227,7 +227,7 @@ def test_a_record_is_whole_or_not_there(tmp_path: Path) -> None:
         killed += save(KILL, at) == -signal.SIGKILL
         assert (file.read_bytes() if file.exists() else None) in (before, text)
         assert [one for one in records.glob("*.json") if one != file] == []
-    assert killed >= moments - 1  # the folder is made once
+    assert killed >= 3, "a temporary file is made, written and renamed; folders only the first time"
 
 
 # A disk that is really full.

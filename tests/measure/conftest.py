@@ -31,14 +31,6 @@ collect_ignore = [] if importlib.util.find_spec("torch") else NEED_TORCH
 
 
 @pytest.fixture(autouse=True, scope="package")
-def _no_ci() -> Iterator[None]:
-    """These tests are what is told to measure; where CI is set, dlcheck would want to be told, too."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.delenv("CI", raising=False)
-        yield
-
-
-@pytest.fixture(autouse=True, scope="package")
 def _quick_torch() -> Iterator[None]:
     """Many threads on few cores make small tensors a hundred times slower, and each collection reads all of torch."""
     if collect_ignore:

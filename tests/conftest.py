@@ -1,4 +1,4 @@
-"""These tests are what is told to search; where CI is set, dlcheck would want to be told, too."""
+"""Where CI is set dlcheck measures nothing unless it is told to: the tests are what tells it, wherever they run."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 
-@pytest.fixture(autouse=True, scope="package")
+@pytest.fixture(autouse=True, scope="session")
 def _no_ci() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("CI", raising=False)
