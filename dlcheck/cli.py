@@ -6,6 +6,7 @@ import contextlib
 import io
 import os
 import sys
+import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import date, time
 from fnmatch import fnmatch
@@ -60,6 +61,8 @@ def main() -> None:
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # closed by whoever started us
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 -- for as long as the process lives
+    # Python warns of odd code whenever it reads some: that of others is for rules to judge.
+    warnings.simplefilter("ignore", SyntaxWarning)
     for stream in (sys.stdout, sys.stderr):
         # A path or a message that the terminal's encoding lacks must not stop a report.
         if hasattr(stream, "reconfigure"):

@@ -398,10 +398,13 @@ def _is_parenthesised(text: str, item: _Item) -> bool:
     if text[item.start] != "(":
         return False
     import ast
+    import warnings
 
     try:
         # Without parentheses of its own a generator cannot have a second argument beside it.
-        ast.parse(f"f({text[item.start : item.end]}, a=1)")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            ast.parse(f"f({text[item.start : item.end]}, a=1)")
     except SyntaxError:
         return False
     return True

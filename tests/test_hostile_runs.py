@@ -302,3 +302,15 @@ def test_interrupt_has_no_traceback(tmp_path: Path) -> None:
         process.send_signal(signal.SIGINT)
         _, complaint = process.communicate(timeout=30)
     assert (process.returncode, complaint.strip()) == (130, "dlcheck: interrupted")  # click adds a line
+
+
+def test_what_python_would_warn_of_is_not_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Newer Pythons say by themselves that an escape is odd, older ones only where they are asked to."""
+    collate = 'collate_fn=lambda batch: [re.sub("\\w", "", text) for text in batch]'
+    text = GOOD.replace("pin_memory=True", f"pin_memory=True, {collate}") + 'pattern = "\\d+"\n'
+    (tmp_path / "a.py").write_text("import re\n" + text)
+    monkeypatch.setenv("PYTHONWARNINGS", "always")
+    for options in ((), ("--diff", "--unsafe-fixes")):
+        done = interpreted("check", "--no-cache", *options, "a.py", cwd=tmp_path)
+        assert "lambda batch" in done.stdout
+        assert "escape" not in done.stderr

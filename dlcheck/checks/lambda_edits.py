@@ -8,6 +8,7 @@ import io
 import re
 import symtable
 import tokenize
+import warnings
 from collections.abc import Iterator
 
 from dlcheck import edits
@@ -80,7 +81,9 @@ class _Lambda:
 
     def free(self) -> set[str]:
         """The names that it reads and does not bind itself."""
-        todo = [symtable.symtable(f"({self.line})", "lambda", "eval")]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            todo = [symtable.symtable(f"({self.line})", "lambda", "eval")]
         names: set[str] = set()
         while todo:
             table = todo.pop()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -105,9 +106,11 @@ def guarded(text: str, walk: Callable[[str], Found]) -> Found:
 
     tree = refuse_hazards(text)
     cut = text if tree is None else without_tables(text, tree)
-    try:
-        return walk(cut)
-    except Unreadable:
-        if cut == text:
-            raise
-        return walk(text)  # what is wrong is said of what is written
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # newer Pythons warn of escapes such as "\\d" when a string is read
+        try:
+            return walk(cut)
+        except Unreadable:
+            if cut == text:
+                raise
+            return walk(text)  # what is wrong is said of what is written

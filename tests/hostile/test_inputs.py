@@ -67,7 +67,7 @@ def test_odd_ones(folder: Path) -> None:
 def test_notebooks(folder: Path) -> None:
     names = laid(folder, sources.notebooks(200), ".ipynb")
     told = refused(check(folder, "."), names)
-    assert {"cut", "two", "deep JSON", "open JSON", "Python"} < told
+    assert {"cut", "two", "open JSON", "Python"} < told  # "deep JSON" is read by some Pythons
     assert not told & {"format 3", "a mark", "source of magics", "large output"}
 
 
