@@ -536,8 +536,10 @@ class Workspace:
         text = within.encode()
         return [file for file, said in self._skims.said(found) if text in said.data]
 
-    def reaching(self, stem: bytes, name: bytes, packages: Collection[bytes]) -> list[str]:
-        """The files that name what a module defines and can get at it; first those that may name a loader.
+    def reaching(
+        self, stem: bytes, name: bytes, packages: Collection[bytes], *, with_loaders: bool = False
+    ) -> list[str]:
+        """The files that name what a module defines and can get at it; first, or only, those that may name a loader.
 
         ``stem`` is the module's last name, ``packages`` are all.  Many files have their own ``main``.
         """
@@ -549,6 +551,8 @@ class Workspace:
         told = having("imported", [stem, name], self._entries)
         found = untold | told | having("bound", packages, self._entries)
         found = having("words", [name], having("words", [stem], found))
+        if with_loaders:
+            found = having("loaders", [ANY], found)
         sure = {file for file, _ in self._skims.said(found & (untold | told))}
         loaders = {file for file, _ in self._skims.said(having("loaders", [ANY], found))}
         files = [file for file, said in self._skims.said(found) if file in sure or stem + b"." + name in said.data]

@@ -82,6 +82,19 @@ def _is_test(module: Module) -> bool:
     )
 
 
+def _gets_a_loader(site: Site) -> bool:
+    """Whether a call is given something that is called a loader."""
+    call = site.expr
+    return isinstance(call, forms.Call) and any("loader" in last_name(arg.value).lower() for arg in call.args)
+
+
+def _concerns_loaders(scope: Scope) -> bool:
+    """Whether a function, its class or a parameter is called after a loader."""
+    names = [scope.name, scope.owner.name if scope.owner is not None else ""]
+    names += [param.name for param in scope.function.params]
+    return any("loader" in name.lower() for name in names)
+
+
 def _offered_by(site: Site) -> set[str]:
     """The module-level names through which others get at what is built at a site."""
     scope, link = site.link.scope, site.link
@@ -536,9 +549,11 @@ class Project:
             return  # models are called as objects
         name = scope.owner.name if scope.owner is not None else scope.name
         packages = [word.encode(errors="surrogatepass") for word in module.name.split(".")]
-        for offered in (stem, *self._package_offering(module, stem, name)):
+        packaged = self._package_offering(module, stem, name) if _concerns_loaders(scope) else []
+        for offered in (stem, *packaged):
             words = (offered.encode(errors="surrogatepass"), name.encode(errors="surrogatepass"))
-            found = self.workspace.reaching(*words, packages)
+            # Many name a package: of these only such as may have a loader to hand over.
+            found = self.workspace.reaching(*words, packages, with_loaders=offered != stem)
             for file in [file for file in found if file not in self.modules][:MAX_CALLING_FILES]:
                 self.module_at(file)
 
@@ -724,7 +739,7 @@ class Project:
         for stmt, _ in module.imports:
             if isinstance(stmt, forms.ImportFrom):
                 for alias in stmt.aliases:
-                    if alias.bound in module.calls_by_name:
+                    if any(map(_gets_a_loader, module.calls_by_name.get(alias.bound, ()))):
                         self.imported(stmt, alias.bound, module)
 
     @cached_property

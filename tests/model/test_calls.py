@@ -82,7 +82,8 @@ HANDED_ON = {
         from steps import train
 
         def main(model, data):
-            train(model, DataLoader(data))
+            loader = DataLoader(data)
+            train(model, loader)
         """,
 }
 
