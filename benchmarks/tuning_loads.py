@@ -5,21 +5,22 @@ Each function returns a loader as a user's would, for `dlcheck tune --factory tu
 
 from __future__ import annotations
 
+import importlib
 import io
 import os
 import random
 import tempfile
 import time
 import zlib
+from contextlib import suppress
 from typing import Any
 
 import torch
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
-try:
-    from PIL import Image
-except ImportError:
-    Image = None
+Image: Any = None
+with suppress(ImportError):
+    Image = importlib.import_module("PIL.Image")
 
 SIDE = 224
 SAMPLES = 2048
