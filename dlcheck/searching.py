@@ -17,6 +17,9 @@ class Skims:
     """What many files say.  A text that changes is a new entry, and nobody asks for the old one any more."""
 
     def __init__(self) -> None:
+        self._begin()
+
+    def _begin(self) -> None:
         self._numbers: dict[str, int] = {}
         self._entries: list[tuple[str, Skim]] = []
         self._bits: dict[str, dict[bytes, int]] = {}  # of a kind of words: for each word the entries that have it
@@ -25,7 +28,7 @@ class Skims:
     def tidy(self) -> None:
         """Let go of what nobody asks for; entries that were given out before are no longer valid."""
         if len(self._entries) > 2 * len(self._numbers) + _STALE:
-            self.__init__()  # type: ignore[misc]
+            self._begin()
 
     def entry(self, file: str, data: bytes) -> int:
         """The bit of a file with these bytes."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeGuard
 
 MAIN_SHARE = 0.2  # of a core that the main process uses while a device computes, where nobody has measured it
 
@@ -66,12 +66,17 @@ _MEASURED: dict[str, tuple[str, type]] = {
 }
 
 
+def is_amount(value: object) -> TypeGuard[int | float]:
+    """Whether what a record holds can be bytes, seconds or a number of samples."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < 1e18
+
+
 def with_measured(dataset: DatasetFacts, workload: Mapping[str, Any]) -> DatasetFacts:
-    """A dataset of which the values of a record's workload are known as well; what is no number is passed over."""
+    """A dataset of which the values of a record's workload are known as well; what cannot be is passed over."""
     known: dict[str, Any] = {}
     for name, (ours, kind) in _MEASURED.items():
         value = workload.get(name)
-        if isinstance(value, (int, float)) and not isinstance(value, bool) and value >= 0:
+        if is_amount(value):
             known[ours] = kind(value)
     found = replace(dataset, **known)
     if "variation" in known and found.batch_size:  # of samples, which even out in a batch

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dlcheck.advise.known import DatasetFacts, with_measured
+from dlcheck.advise.known import DatasetFacts, is_amount, with_measured
 
 FOLDER = os.path.join(".dlcheck", "tuning")
 SCHEMA = "dlcheck.tuning/1"
@@ -88,4 +88,4 @@ def _seconds(step: object) -> float | None:
     if not isinstance(step, Mapping) or step.get("kind") not in _TIMED:
         return None
     seconds = step.get("s")
-    return float(seconds) if isinstance(seconds, (int, float)) else None
+    return float(seconds) if is_amount(seconds) else None

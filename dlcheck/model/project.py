@@ -18,7 +18,7 @@ from dlcheck.model.frameworks import mark_managed
 from dlcheck.model.index import Index, is_super
 from dlcheck.model.loaders import Loader, built_loaders, is_fallback, loader_calls
 from dlcheck.model.loops import BatchLoop, NextCall, batch_loops, called_scopes, next_calls
-from dlcheck.model.scopes import Link, Module, Scope, Site, Store, last_name
+from dlcheck.model.scopes import Link, Module, Scope, Site, Store, descend, dotted, last_name
 from dlcheck.model.transfers import Transfer, transfers
 from dlcheck.model.values import (
     Alt,
@@ -82,17 +82,23 @@ def _is_test(module: Module) -> bool:
     )
 
 
-def _gets_a_loader(site: Site) -> bool:
-    """Whether a call is given something that is called a loader."""
+def _is_given(site: Site, loaders: Collection[str]) -> bool:
+    """Whether a call is given one of these loaders, or something that is called one."""
     call = site.expr
-    return isinstance(call, forms.Call) and any("loader" in last_name(arg.value).lower() for arg in call.args)
+    given = [arg.value for arg in call.args] if isinstance(call, forms.Call) else []
+    return any(dotted(value) in loaders or "loader" in last_name(value).lower() for value in given)
 
 
-def _concerns_loaders(scope: Scope) -> bool:
-    """Whether a function, its class or a parameter is called after a loader."""
-    names = [scope.name, scope.owner.name if scope.owner is not None else ""]
-    names += [param.name for param in scope.function.params]
-    return any("loader" in name.lower() for name in names)
+def _may_get_a_loader(scope: Scope) -> bool:
+    """Whether a function goes over a parameter of its own, or it, its class or a parameter is called after a loader."""
+    params = {param.name for param in scope.function.params}
+    names = [scope.name, scope.owner.name if scope.owner is not None else "", *params]
+    return any("loader" in name.lower() for name in names) or any(
+        isinstance(part, forms.Name) and part.id in params
+        for link in scope.module.loops
+        if link.scope is scope and isinstance(link.stmt, forms.For)
+        for part in descend(link.stmt.iter)
+    )
 
 
 def _offered_by(site: Site) -> set[str]:
@@ -549,7 +555,7 @@ class Project:
             return  # models are called as objects
         name = scope.owner.name if scope.owner is not None else scope.name
         packages = [word.encode(errors="surrogatepass") for word in module.name.split(".")]
-        packaged = self._package_offering(module, stem, name) if _concerns_loaders(scope) else []
+        packaged = self._package_offering(module, stem, name) if _may_get_a_loader(scope) else []
         for offered in (stem, *packaged):
             words = (offered.encode(errors="surrogatepass"), name.encode(errors="surrogatepass"))
             # Many name a package: of these only such as may have a loader to hand over.
@@ -736,10 +742,13 @@ class Project:
         for imported in sorted(self._imported_files(module))[:MAX_CALLING_FILES]:
             self.module_at(imported)
         self.evaluator.fresh()
+        built = [site.link for site in loader_calls(self) if site.module is module]
+        names = {name for link in built for name in link.changes}
         for stmt, _ in module.imports:
             if isinstance(stmt, forms.ImportFrom):
                 for alias in stmt.aliases:
-                    if any(map(_gets_a_loader, module.calls_by_name.get(alias.bound, ()))):
+                    called = module.calls_by_name.get(alias.bound, ())
+                    if any(site.link in built or _is_given(site, names) for site in called):
                         self.imported(stmt, alias.bound, module)
 
     @cached_property

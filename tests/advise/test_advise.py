@@ -530,3 +530,16 @@ def test_other_searches_are_passed_over(record: object, machine: str, console: C
     write("train.py", PROGRAM, head="from torch.utils.data import DataLoader, Dataset\n")
     leave(record, machine)
     assert console("advise", "--output-format", "json").loader["tuned"] is None
+
+
+@pytest.mark.parametrize("value", ["1e999", "-1e999", "NaN", "-1", "true", '"1"', "null", "9" * 400])
+def test_figures_that_cannot_be_are_passed_over(value: str, console: Console) -> None:
+    write("train.py", PROGRAM, head="from torch.utils.data import DataLoader, Dataset\n")
+    plain = console("advise", "--output-format", "json").loader["facts"]
+    record = json.dumps(found_before(workload=dict.fromkeys(("batch_size", "size", "cpu_s", "variation"), "?")))
+    step = json.dumps({"kind": "idle-wait", "s": "?"})
+    whole = record.replace(json.dumps(found_before()["step"]), step).replace('"?"', value)
+    leave(whole)
+    loader = console("advise", "--output-format", "json").loader
+    assert loader["tuned"] is not None
+    assert loader["facts"] == plain

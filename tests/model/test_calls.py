@@ -70,27 +70,31 @@ def test_calls_of_a_function_by_itself_do_not_double(tmp_path: Path) -> None:
     assert found.evaluator.total_steps < 300
 
 
-HANDED_ON = {
+PACKAGE = {
     "steps/__init__.py": "from .training import train\n",
     "steps/training.py": """
-        def train(model, loader):
-            for batch in loader:
+        def train(model, batches):
+            for batch in batches:
                 model(batch).sum().backward()
         """,
-    "main.py": """
-        from torch.utils.data import DataLoader
-        from steps import train
-
-        def main(model, data):
-            loader = DataLoader(data)
-            train(model, loader)
-        """,
+}
+CALLERS = {
+    "named": "loader = DataLoader(data)\n    train(model, loader)",
+    "of any name": "dl = DataLoader(data)\n    train(model, batches=dl)",
+    "built in the call": "train(model, DataLoader(data))",
 }
 
 
+@pytest.mark.parametrize("caller", CALLERS)
 @pytest.mark.parametrize("named", ["main.py", "steps/training.py"])
-def test_a_loop_behind_a_package_is_found_from_both_ends(named: str, tmp_path: Path) -> None:
+def test_a_loop_behind_a_package_is_found_from_both_ends(named: str, caller: str, tmp_path: Path) -> None:
     """Its ``__init__`` hands the function on: who calls it names neither its module nor the other way round."""
-    found = project(tmp_path, HANDED_ON, [named])
+    main = f"""from torch.utils.data import DataLoader
+from steps import train
+
+def main(model, data):
+    {CALLERS[caller]}
+"""
+    found = project(tmp_path, {**PACKAGE, "main.py": main}, [named])
     with deep():
         assert [loop.module.name for loop in found.loops] == ["steps.training"]

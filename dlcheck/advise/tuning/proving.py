@@ -19,6 +19,7 @@ from dlcheck.measure.record import Effect, Guard, Metric
 from dlcheck.measure.runner import SLOW_S, Comparison, Group, Listener, Outcome, Runner, guards
 from dlcheck.measure.statistics import LOOKS
 from dlcheck.measure.words import quantity
+from dlcheck.measure.workload import side_by_side
 
 BLOCK_S = 0.5
 BLOCKS = 3  # timed blocks of each arm in a round, after one that is not
@@ -153,17 +154,7 @@ def _compared(metric: Metric, other: str = "B") -> Comparison:
 def _opened(names: Sequence[str], opener: Opener) -> Mapping[str, Host]:
     if opener.one_process:
         return dict.fromkeys(names, opener.open())
-    started: dict[str, Host] = {}
-    try:
-        for name in names:
-            started[name] = opener.open()
-        for host in started.values():
-            _ = host.ready
-    except BaseException:
-        for host in started.values():
-            host.close()
-        raise
-    return started
+    return side_by_side(names, opener.open)
 
 
 def _looks(pair: Pair, opener: Opener, left_s: float) -> tuple[int, ...]:
