@@ -101,7 +101,7 @@ def _status() -> int:
 
 
 def _show(error: click.ClickException) -> None:
-    from dlcheck.report.common import harmless
+    from dlcheck.harmless import harmless
 
     text = io.StringIO()
     error.show(text)  # of a Fault nothing is left to be said
@@ -118,14 +118,14 @@ def say(text: str, *, end: str = "\n") -> None:
 
 def tell(text: str) -> None:
     """A line for people, in which a name or a setting may hold anything."""
-    from dlcheck.report.common import harmless
+    from dlcheck.harmless import harmless
 
     say(harmless(text))
 
 
 def complain(text: str) -> None:
     """A line on standard error; a name in it may hold anything, which must not reach a terminal."""
-    from dlcheck.report.common import harmless
+    from dlcheck.harmless import harmless
 
     sys.stderr.write(f"dlcheck: {harmless(text)}\n")
 
@@ -536,7 +536,7 @@ def _shown_diff(diff: str) -> str:
     """A diff as it is where a program reads it, which may apply it; at a terminal without what that would obey."""
     if not diff or not sys.stdout.isatty():
         return diff
-    from dlcheck.report.common import printable
+    from dlcheck.harmless import printable
 
     return "".join(printable(line) + "\n" for line in diff.removesuffix("\n").split("\n"))
 
@@ -785,9 +785,9 @@ def _refuse_command(command: str) -> None:
 
 def _listener(options: Mapping[str, Any]) -> Listener:
     """Progress on standard error: one line that changes where that is a terminal, else a line each time."""
+    from dlcheck.harmless import harmless
     from dlcheck.measure import progress
     from dlcheck.measure.command import Listener
-    from dlcheck.report.common import harmless
 
     form = options["progress"]
     if options["quiet"] or form == "none":

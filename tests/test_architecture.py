@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import re
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator
@@ -22,6 +23,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     "source": {"findings"},
     "facts": {"findings", "source"},
     "gitignore": set(),
+    "harmless": set(),
+    "sections": set(),
+    "system": set(),
+    "writing": set(),
     "targets": set(),
     "skim": set(),
     "searching": {"skim"},
@@ -100,6 +105,33 @@ def test_arrows_point_one_way(module: Path) -> None:
         assert used <= MAY_IMPORT[part(module)]
     elif part(module) not in PROGRAMS:
         assert not used & PROGRAMS
+
+
+def drawn_floors() -> dict[str, int]:
+    """The parts in the drawing of docs/architecture.md, each with its floor."""
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    rows = [row.split() for row in re.findall(r"^ ?\d+  .*$", text, re.MULTILINE)]
+    return {name: int(floor) for floor, *names in rows for name in names}
+
+
+def test_the_drawing_shows_what_imports_what() -> None:
+    floors = drawn_floors()
+    inside = [module for module in MODULES if not runs_elsewhere(module) and not part(module).startswith("__")]
+    assert set(floors) == {part(module) for module in inside}
+    upwards = {
+        (part(module), other)
+        for module in inside
+        for other in own_parts(module) - {part(module)}
+        if not other.startswith("__") and floors[other] >= floors[part(module)]
+    }
+    assert not upwards
+    assert sorted(set(floors.values())) == list(range(1, max(floors.values()) + 1))
+
+
+def test_the_text_names_every_part() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    table = "\n".join(row.split("|")[1] for row in re.findall(r"^\| `.*$", text, re.MULTILINE))
+    assert set(drawn_floors()) <= set(re.findall(r"`(\w+)`", table))
 
 
 def test_analysis_knows_neither_click_nor_torch(module: Path) -> None:

@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 # The order of what is written in docs/; what is not named here comes after it, under "More".
 SECTIONS: dict[str, tuple[str, ...]] = {
-    "How it works": ("understanding.md", "measure.md", "measure-gpu.md", "records.md"),
+    "How it works": ("understanding.md", "architecture.md", "measure.md", "measure-gpu.md", "records.md"),
     "Is it right?": ("ecosystem.md", "proofs.md", "reliability.md", "benchmarks.md"),
     "Guides": ("usage.md", "advise.md", "tune.md", "ci.md", "editors.md", "versions.md"),
 }

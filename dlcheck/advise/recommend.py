@@ -108,6 +108,7 @@ class _Advisor(Costs):
             told = f"samples cost CPU time{work}; {bound}, and fewer may do"
             return Knob(least.workers, told, "estimate", (1, least.workers)), least
         told = f"what a sample costs is not known from the code; {bound}"
+        told += ", and more only where samples wait" if least.name == "cores" else ""
         return Knob(None, told, "open", (0, least.workers)), least
 
     # The other options

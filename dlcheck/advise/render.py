@@ -16,7 +16,7 @@ from dlcheck.advise.limits import warnings
 from dlcheck.advise.survey import Spot
 from dlcheck.advise.tuned import Tuned
 from dlcheck.advise.units import size
-from dlcheck.report.common import harmless
+from dlcheck.harmless import harmless
 
 SCHEMA = "dlcheck.advice/1"
 WIDTH = 118

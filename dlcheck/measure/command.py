@@ -10,13 +10,13 @@ from typing import Any
 
 from dlcheck import files, writing
 from dlcheck.findings import Finding
+from dlcheck.harmless import printable
 from dlcheck.measure import page, program, store, undoing, words
 from dlcheck.measure.everywhere import RANKS
 from dlcheck.measure.lockstep import Lockstep
 from dlcheck.measure.record import Evidence, Record
 from dlcheck.measure.recording import Settings
 from dlcheck.measure.session import Session, Step
-from dlcheck.report.common import printable
 
 Tell = Callable[[str], None]
 

@@ -15,8 +15,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from dlcheck.harmless import printable
 from dlcheck.measure import words
-from dlcheck.report.common import printable
 
 ASSETS = Path(__file__).parent / "assets"
 

@@ -15,6 +15,7 @@ from statistics import median
 from typing import Any
 
 from dlcheck import __version__
+from dlcheck.harmless import printable
 from dlcheck.measure import identity, words
 from dlcheck.measure.markup import ASSETS
 from dlcheck.measure.markup import escaped as _text
@@ -28,7 +29,6 @@ from dlcheck.measure.markup import table as _table
 from dlcheck.measure.markup import with_unit as _saving
 from dlcheck.measure.record import VERDICTS, Block, Effect, Fact, Record
 from dlcheck.measure.verdict import EQUIVALENCE
-from dlcheck.report.common import printable
 
 SCRIPTS = ("d3.min.js", "plot.min.js", "page.js")
 

@@ -14,8 +14,8 @@ from functools import cache
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
+from dlcheck.harmless import printable
 from dlcheck.measure.record import SCHEMA, Record
-from dlcheck.report.common import printable
 
 _FAMILY = SCHEMA.partition("/")[0]
 

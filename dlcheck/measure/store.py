@@ -17,10 +17,10 @@ from typing import Any
 
 from dlcheck import files, writing
 from dlcheck.findings import Finding, Measurement, fingerprint_under, squeezed
+from dlcheck.harmless import printable
 from dlcheck.measure import identity, words
 from dlcheck.measure.record import Record
 from dlcheck.measure.serial import RecordError, from_json, to_json
-from dlcheck.report.common import printable
 
 __all__ = ["RecordError", "Records", "Stored", "from_json", "key", "load", "save", "statement_hash", "to_json"]
 

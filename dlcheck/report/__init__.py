@@ -23,7 +23,7 @@ def inert(text: str, format: str) -> str:  # noqa: A002
     if format == "github" or not os.environ.get("GITHUB_ACTIONS"):
         return text
     if format in FOR_PEOPLE:
-        from dlcheck.report.common import no_command
+        from dlcheck.harmless import no_command
 
         return "\n".join(map(no_command, text.split("\n")))
     return text.replace("##[", "##&#91;" if format == "junit" else "##\\u005b")

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from dlcheck.findings import Finding
-from dlcheck.report.common import error_line, printable, summary, where
+from dlcheck.harmless import printable
+from dlcheck.report.common import error_line, summary, where
 
 if TYPE_CHECKING:
     from dlcheck.engine import Report

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from unicodedata import category, east_asian_width
 
 from dlcheck.findings import Place
-from dlcheck.report.common import printable
+from dlcheck.harmless import printable
 from dlcheck.source import Source
 
 TAB = " " * 4

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from dlcheck.findings import Finding, Severity
-from dlcheck.report.common import error_line, printable, ranked, summary, where
+from dlcheck.harmless import printable
+from dlcheck.report.common import error_line, ranked, summary, where
 from dlcheck.report.frame import Frame, frame
 
 if TYPE_CHECKING:

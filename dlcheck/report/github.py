@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from dlcheck.findings import Finding, Severity
-from dlcheck.report.common import error_line, from_root, measured, no_command, printable, ranked, summary, where
+from dlcheck.harmless import no_command, printable
+from dlcheck.report.common import error_line, from_root, measured, ranked, summary, where
 from dlcheck.report.concise import concise_lines
 
 if TYPE_CHECKING:

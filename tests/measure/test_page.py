@@ -21,9 +21,9 @@ from hypothesis import strategies as st
 from samples import EVIL, counted, failed, growing, hostile, several, timed
 from strategies import values_of
 
+from dlcheck.harmless import printable
 from dlcheck.measure import markup, page, words
 from dlcheck.measure.record import Effect, Fact, Metric, Record
-from dlcheck.report.common import printable
 
 VOID = {"meta", "br", "hr", "img", "input", "link", "base"}
 RAW = {"script", "style"}

@@ -21,10 +21,10 @@ from samples import EVIL, MACHINE, SOFTWARE, counted, failed, growing, hostile, 
 from strategies import PLAIN, values_of
 
 from dlcheck.findings import Finding, Place, with_fingerprints
+from dlcheck.harmless import printable
 from dlcheck.measure import identity, record, store
 from dlcheck.measure.record import Effect, Fact, Record
 from dlcheck.measure.serial import RecordError, from_json, to_json
-from dlcheck.report.common import printable
 
 SCHEMA = json.loads((Path(store.__file__).parent / "measurement.schema.json").read_text(encoding="utf-8"))
 VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)

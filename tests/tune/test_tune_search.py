@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from landscapes import NUMBERS, Landscape, Trial, landscapes, large, product, small
 
 from dlcheck.advise.tuning.choice import MARGIN, choose, interval, spread_of, usable
-from dlcheck.advise.tuning.search import PASSES, SMALL, Race
+from dlcheck.advise.tuning.search import MOST, PASSES, SMALL, Race
 from dlcheck.advise.tuning.setting import Setting, made
 
 
@@ -86,6 +86,18 @@ def test_with_noise_the_regret_is_small_as_a_rule(noise: float) -> None:
         found = chosen(searched(Trial(landscape, noise=noise, seed=seed), grid, seed=seed))
         missed += landscape.seconds(found) > min(map(landscape.seconds, grid)) * (1 + MARGIN)
     assert missed <= {0.02: 2, 0.05: 4}[noise]
+
+
+@settings(max_examples=100, deadline=None)
+@given(landscapes, st.one_of(small, large), st.floats(0, 0.3), st.integers(0, 3))
+def test_what_the_choice_costs_is_looked_at_until_it_is_clear(
+    landscape: Landscape, grid: list[Setting], noise: float, seed: int
+) -> None:
+    race = searched(Trial(landscape, noise=noise, seed=seed), grid, seed=seed)
+    found = choose(race.trials)
+    assert found is not None
+    assert found.clear or MOST in (len(race.trials[found.setting]), len(race.trials[found.best]))
+    assert all(len(blocks) <= MOST for blocks in race.trials.values())
 
 
 @settings(max_examples=100, deadline=None)

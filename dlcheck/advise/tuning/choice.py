@@ -18,12 +18,15 @@ MARGIN = 0.05  # by less than this: the same, where the blocks cannot tell them 
 
 @dataclass(frozen=True)
 class Choice:
-    """``ratio`` is the seconds of what is chosen to those of the best."""
+    """``ratio`` is the seconds of what is chosen to those of the best; ``clear``: it costs no more than the margin, as
+    far as the blocks can tell.
+    """
 
     setting: Setting
     best: Setting
     ratio: float
     reason: str
+    clear: bool
 
 
 def middle(blocks: Sequence[float]) -> float:
@@ -46,8 +49,10 @@ def choose(trials: Trials) -> Choice | None:
     spread = spread_of(trials)
     for one in sorted(known, key=lambda setting: setting.cost):
         ratio = known[one] / known[best]
-        if ratio <= 1 + NEAR or ratio <= 1 + MARGIN and math.log(ratio) <= _noise(trials, one, best, spread):
-            return Choice(one, best, ratio, _reason(one, best, ratio))
+        noise = _noise(trials, one, best, spread)
+        if ratio <= 1 + NEAR or ratio <= 1 + MARGIN and math.log(ratio) <= noise:
+            clear = one == best or math.log(ratio) + noise <= math.log(1 + MARGIN)
+            return Choice(one, best, ratio, _reason(one, best, ratio), clear)
     raise AssertionError("the best is near itself")
 
 

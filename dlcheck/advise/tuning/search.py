@@ -3,7 +3,7 @@
 Small grids are tried whole, and then the best of them again and again: at thirteen settings nothing is won by trying
 fewer.  In large ones the number of workers is what matters most: it is searched first, coarsely, then about the best
 of it, and what remains (prefetch, pinned memory) only where that led.  In the end both hold a race: each pass keeps
-what may still win, and stops on a plateau.
+what may still win, and stops on a plateau.  What the choice costs against the best is then looked at more closely.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from dlcheck.advise.tuning.setting import Setting
 
 SMALL = 30  # settings that are all tried
 PASSES = 4  # blocks of a setting that comes to the end of the race
+MOST = 10  # blocks of the choice and of the best, where fewer leave open what the choice costs
 KEPT = (0.30, 0.15, 0.10)  # after each pass what is slower than the best by less than this stays
 FINALISTS = 6  # of a large grid: no more are raced
 HOPELESS = 1.0  # and what is slower by more than this goes, even of the better half
@@ -59,6 +60,7 @@ class Race:
             self._walk()
         self.narrowed = not self.stopped
         self._finish()
+        self._decide()
 
     def sweep(self) -> None:
         """Everything, as often as a finalist of the search: nothing is left out, nothing is guessed."""
@@ -166,6 +168,18 @@ class Race:
                 return
             self._between()
             self._all(self._shuffled(alive))
+
+    def _decide(self) -> None:
+        """More blocks of the choice and of the best, while the choice may cost more than the margin."""
+        while not self.stopped:
+            found = choose(self.trials)
+            if found is None or found.clear:
+                return
+            both = [found.setting, found.best]
+            if max(len(self.trials[one]) for one in both) >= MOST:
+                return
+            self._between()
+            self._all(self._shuffled(both))
 
     def _alive(self, kept: float) -> list[Setting]:
         """The better half of what ran and all that is near the best, but nothing that is hopeless."""

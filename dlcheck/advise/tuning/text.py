@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from dlcheck.advise.tuning.bounds import PASSED
 from dlcheck.advise.tuning.result import Proof, Result, Row, Start
 from dlcheck.advise.tuning.setting import Setting
+from dlcheck.harmless import printable
 from dlcheck.measure import words
 from dlcheck.measure.record import Effect, Metric
-from dlcheck.report.common import printable
 
 HEADS = ("", "setting", "ms/step", "95 %", "samples/s", "waiting", "first batch", "memory", "of workers", "/dev/shm")
 CHOSEN, NOW = "*", "="
