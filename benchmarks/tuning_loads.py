@@ -71,7 +71,9 @@ class Words(Dataset[torch.Tensor]):
 
 
 class Mapped(Dataset[torch.Tensor]):
-    """Rows of a file that is mapped, and read where they lie."""
+    """Windows of 2,048 tokens of a file that is mapped, and read where they lie: the tokens, and those that follow."""
+
+    tokens, window = 64 * 256 * 256, 2048
 
     def __init__(self) -> None:
         # In a folder that goes with the process that made it.
@@ -81,11 +83,12 @@ class Mapped(Dataset[torch.Tensor]):
                 stream.write(random.Random(number).randbytes(4 * 256 * 256))
 
     def __len__(self) -> int:
-        return 64 * 256
+        return self.tokens // self.window - 1
 
     def __getitem__(self, index: int) -> torch.Tensor:
-        rows = torch.from_file(self.file, shared=False, size=64 * 256 * 256, dtype=torch.int32).view(-1, 256)
-        return rows[index].float()
+        tokens = torch.from_file(self.file, shared=False, size=self.tokens, dtype=torch.int32)
+        start = index * self.window
+        return torch.stack([tokens[start + ahead : start + ahead + self.window].long() for ahead in (0, 1)])
 
 
 class Remote(Dataset[torch.Tensor]):
