@@ -14,8 +14,8 @@ from dlcheck.measure import lockstep, meeting
 from dlcheck.measure.children import BLOCK_LIMIT_S, START_LIMIT_S, Child, Host
 from dlcheck.measure.lockstep import Lockstep
 from dlcheck.measure.machine import System
-from dlcheck.measure.plan import Template
 from dlcheck.measure.record import Evidence
+from dlcheck.measure.template import Template
 from dlcheck.measure.workload import InChildren, side_by_side
 
 RANKS = "ranks"  # in a record's workload: how many took part, where it was more than one

@@ -14,10 +14,11 @@ from typing import Any, Literal
 from dlcheck.findings import Finding
 from dlcheck.measure import stepmodel, store, verdict
 from dlcheck.measure.children import Failed
-from dlcheck.measure.plan import AT_MOST, Plan
+from dlcheck.measure.plan import Plan
 from dlcheck.measure.record import Arm, Effect, Evidence, Experiment, Fact, Guard, Location, Noise, Record, Verdict
 from dlcheck.measure.runner import AGAIN, REPLAY, Comparison, Group, Outcome, guards
 from dlcheck.measure.statistics import LOOKS
+from dlcheck.measure.template import AT_MOST
 
 Audit = Literal["log", "keep", "deny"]
 

@@ -16,24 +16,14 @@ from dlcheck.measure import everywhere, machine, meeting, ranks, reproducing, wo
 from dlcheck.measure.children import START_LIMIT_S, Child, Failed, Host, interpreter, is_python, reaching
 from dlcheck.measure.everywhere import RANKS, OnAllRanks
 from dlcheck.measure.lockstep import Lockstep
-from dlcheck.measure.plan import (
-    NO_CUDA,
-    NO_DEVICE,
-    QUESTIONS,
-    Plan,
-    Subject,
-    Template,
-    combined,
-    missing,
-    plan,
-    together,
-    too_large,
-)
+from dlcheck.measure.plan import NO_CUDA, NO_DEVICE, Plan, combined, missing, plan, together, too_large
 from dlcheck.measure.program import SET_UP_S
+from dlcheck.measure.questions import QUESTIONS
 from dlcheck.measure.record import Evidence, Fact, Guard, Noise, Record, Verdict
 from dlcheck.measure.recording import USED_UP, Context, Measured, Settings
 from dlcheck.measure.runner import AGAIN, REPLAY, Comparison, Group, Progress, Runner
 from dlcheck.measure.statistics import BLOCKS
+from dlcheck.measure.template import Subject, Template
 
 __all__ = ["Session", "Settings", "Step", "Unusable"]
 

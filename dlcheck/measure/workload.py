@@ -15,9 +15,9 @@ from typing import Any, Protocol
 
 from dlcheck.measure import program
 from dlcheck.measure.children import START_LIMIT_S, Child, Failed, Host, failed
-from dlcheck.measure.plan import AT_MOST, STEPS, Gauge
 from dlcheck.measure.record import Block, Evidence
 from dlcheck.measure.runner import AGAIN, REPLAY, Config, Fed
+from dlcheck.measure.template import AT_MOST, STEPS, Gauge
 
 
 class Workload(Protocol):

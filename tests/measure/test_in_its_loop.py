@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from dlcheck.measure import program
-from dlcheck.measure.plan import AT_MOST, Gauge
 from dlcheck.measure.runner import Fed
+from dlcheck.measure.template import AT_MOST, Gauge
 from dlcheck.measure.workload import LEAST, Command, InItsLoop
 
 HERE = Path(__file__).resolve().parent

@@ -17,24 +17,16 @@ from dlcheck import engine, pages
 from dlcheck.config import Config
 from dlcheck.findings import Finding, Place
 from dlcheck.measure import everywhere, reproducing
+from dlcheck.measure.experiments import EXPERIMENTS
 from dlcheck.measure.lockstep import Lockstep
 from dlcheck.measure.machine import System
 from dlcheck.measure.meeting import Place as Rank
-from dlcheck.measure.plan import (
-    NEEDS_LOOP,
-    NO_CUDA,
-    PLANS,
-    QUESTIONS,
-    Plan,
-    Subject,
-    combined,
-    missing,
-    plan,
-    together,
-)
+from dlcheck.measure.plan import NEEDS_LOOP, NO_CUDA, Plan, combined, missing, plan, together
+from dlcheck.measure.questions import QUESTIONS
 from dlcheck.measure.record import Fact, Record
 from dlcheck.measure.recording import Context, Settings
 from dlcheck.measure.session import ANSWER_S, EMPTY, Session, Step
+from dlcheck.measure.template import Subject
 from dlcheck.measure.workload import InChildren
 
 PLACE = Place("train.py", 3, 1, 3, 9)
@@ -55,7 +47,7 @@ def planned(code: str, options: Mapping[str, Any] | None = None, **how: Any) -> 
 
 
 def experiment(code: str) -> str | None:
-    if code in PLANS:
+    if code in EXPERIMENTS:
         return planned(code).template.experiment
     if code in QUESTIONS:
         return "oracle"
@@ -68,11 +60,11 @@ def test_a_page_names_the_experiment_that_decides_its_rule(code: str) -> None:
 
 
 def test_no_rule_has_two_experiments() -> None:
-    assert not set(PLANS) & set(QUESTIONS)
-    assert not (set(PLANS) | set(QUESTIONS)) & set(reproducing.METHODS)
+    assert not set(EXPERIMENTS) & set(QUESTIONS)
+    assert not (set(EXPERIMENTS) | set(QUESTIONS)) & set(reproducing.METHODS)
 
 
-@pytest.mark.parametrize("code", sorted(PLANS))
+@pytest.mark.parametrize("code", sorted(EXPERIMENTS))
 def test_the_arms_differ_in_what_is_suggested_only(code: str) -> None:
     found = planned(code)
     written, suggested = found.written, found.suggested
@@ -279,7 +271,9 @@ def test_the_start_of_a_factory_is_limited_by_the_budget(tmp_path: Path) -> None
 
 
 def test_other_ranks_have_a_say_in_how_long_loading_takes() -> None:
-    loading = {code: everywhere.suits(planned(code, {"num_workers": 2}).template) for code in PLANS if code != "DLC701"}
+    loading = {
+        code: everywhere.suits(planned(code, {"num_workers": 2}).template) for code in EXPERIMENTS if code != "DLC701"
+    }
     for code in ("DLC201", "DLC202", "DLC204", "DLC205", "DLC206", "DLC207", "DLC310", "DLC312"):
         assert loading[code], code
     for code in ("DLC101", "DLC103", "DLC210", "DLC215", "DLC302", "DLC303", "DLC501", "DLC503", "DLC506"):

@@ -13,11 +13,12 @@ import pytest
 from dlcheck.findings import Finding, Place
 from dlcheck.measure import page, stepmodel, words
 from dlcheck.measure.children import Failed
-from dlcheck.measure.plan import AT_MOST, Plan, Subject, plan
+from dlcheck.measure.plan import Plan, plan
 from dlcheck.measure.record import Evidence, Record
 from dlcheck.measure.recording import Context, Measured, Settings
 from dlcheck.measure.runner import Comparison, Config, Group, Outcome, Runner
 from dlcheck.measure.serial import from_json, to_json
+from dlcheck.measure.template import AT_MOST, Subject
 from dlcheck.measure.workload import OnDevice
 
 PLACE = Place("train.py", 3, 1, 3, 9)

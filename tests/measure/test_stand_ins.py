@@ -16,8 +16,9 @@ from dlcheck import engine
 from dlcheck.config import Config
 from dlcheck.findings import Finding, Place
 from dlcheck.measure import machine
-from dlcheck.measure.plan import Plan, Subject, plan, too_large
+from dlcheck.measure.plan import Plan, plan, too_large
 from dlcheck.measure.record import Fact
+from dlcheck.measure.template import Subject
 
 PROGRAM = """
     import argparse
