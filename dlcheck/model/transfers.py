@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Literal
 from dlcheck.facts import forms
 from dlcheck.model import calling
 from dlcheck.model.call_sites import CallSite
+from dlcheck.model.depth import unfolds
 from dlcheck.model.loops import enclosing_loops
 from dlcheck.model.scopes import Site, last_name
 from dlcheck.model.values import (
+    UNKNOWN,
     Alt,
     Arguments,
     Batch,
@@ -116,18 +118,24 @@ def _is_any_accelerator(value: Value) -> bool:
     return isinstance(value, Made) and value.path == "torch.accelerator.current_accelerator"
 
 
-def _flat(ev: Evaluator, alts: list[Alt]) -> Iterator[Alt]:
+def _flat(ev: Evaluator, alts: list[Alt]) -> list[Alt]:
+    """The alternatives for a device, with what it is made of in the place of ``torch.device``."""
+    return [
+        Alt(inner, both)
+        for value, world in alts
+        for inner, other in _named_by(ev, value)
+        if (both := world.merge(other)) is not None
+    ]
+
+
+@unfolds((Alt(UNKNOWN, ANY),))
+def _named_by(ev: Evaluator, value: Value) -> tuple[Alt, ...]:
     """``torch.device(x)`` is what ``x`` names."""
-    for value, world in alts:
-        if isinstance(value, Made) and value.path == "torch.device" and value.args is not None:
-            first = calling.argument(value.args, "type", 0) or calling.argument(value.args, "device", 0)
-            if first is not None:
-                for inner, other in _flat(ev, ev.force(first)):
-                    both = world.merge(other)
-                    if both is not None:
-                        yield Alt(_named_rank(inner, first), both)
-                continue
-        yield Alt(value, world)
+    if isinstance(value, Made) and value.path == "torch.device" and value.args is not None:
+        first = calling.argument(value.args, "type", 0) or calling.argument(value.args, "device", 0)
+        if first is not None:
+            return tuple(Alt(_named_rank(inner, first), world) for inner, world in _flat(ev, ev.force(first)))
+    return (Alt(value, ANY),)
 
 
 def _named_rank(value: Value, thunk: Thunk) -> Value:

@@ -304,3 +304,18 @@ class Alt(NamedTuple):
 
 UNDEFINED = Undefined()
 UNKNOWN = Unknown()
+
+MAX_ALTS = 12
+
+
+def normal(alts: list[Alt]) -> list[Alt]:
+    """Without repetitions, bounded, and without worlds that make no difference."""
+    if len(alts) == 1:
+        return alts
+    out = list(dict.fromkeys(alts))
+    if len(out) > 1 and all(alt.value == out[0].value for alt in out[1:]):
+        common = set(out[0].world.choices.items())
+        for alt in out[1:]:
+            common &= alt.world.choices.items()
+        out = [Alt(out[0].value, World(dict(common)))]
+    return out[:MAX_ALTS]

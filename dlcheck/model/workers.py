@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from dlcheck.facts import forms
 from dlcheck.model import calling
 from dlcheck.model.conditions import IN_WORKER
+from dlcheck.model.depth import unfolds
 from dlcheck.model.scopes import Inner, Link, Scope, Site, descend, dotted, expressions, target_names
 from dlcheck.model.values import (
     Arguments,
@@ -290,6 +291,7 @@ class _Walk:
         elif isinstance(value, Made) and value.path.rpartition(".")[2] in ("Compose", "Lambda", "Sequential"):
             self._composed(value, args, world)
 
+    @unfolds(None)
     def _composed(self, value: Made, args: Arguments | None, world: World) -> None:
         """The project's own transforms inside a library's ``Compose([...])``."""
         for thunk, _ in value.args.positional if value.args is not None else ():

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import endless
 import forked
 import pytest
 import sources
@@ -69,6 +70,17 @@ def test_notebooks(folder: Path) -> None:
     told = refused(check(folder, "."), names)
     assert {"cut", "two", "open JSON", "Python"} < told  # "deep JSON" is read by some Pythons
     assert not told & {"format 3", "a mark", "source of magics", "large output"}
+
+
+def test_values_that_hold_themselves(folder: Path) -> None:
+    names = laid(folder, endless.programs(*endless.FEW))
+    assert refused(check(folder, "--extend-select", "ALL", "."), names) == set()
+
+
+@pytest.mark.long
+def test_more_values_that_hold_themselves(folder: Path) -> None:
+    names = laid(folder, endless.programs(*endless.MORE))
+    assert refused(check(folder, "--extend-select", "ALL", "."), names) == set()
 
 
 def test_large_ones(folder: Path) -> None:

@@ -69,7 +69,7 @@ def _library_lengths(ev: Evaluator, made: Made, args: Arguments, depth: int) -> 
     elif path == "torchvision.datasets.FakeData":
         yield from _numbers(ev, calling.argument(args, "size", 0))
     elif path == "torch.utils.data.Subset" and calling.argument(args, "lengths", 1) is not None:
-        yield from _part(ev, made, args)
+        yield from _part(ev, made, args, depth)
     elif path == "builtins.range" and len(args.positional) == 1:
         yield from _numbers(ev, first)
     elif path in ("torch.utils.data.TensorDataset", *_SAME_LENGTH):
@@ -80,7 +80,7 @@ def _library_lengths(ev: Evaluator, made: Made, args: Arguments, depth: int) -> 
         yield from _shape(ev, calling.argument(args, "size", 2))
 
 
-def _part(ev: Evaluator, made: Made, args: Arguments) -> Iterator[tuple[int, World]]:
+def _part(ev: Evaluator, made: Made, args: Arguments, depth: int) -> Iterator[tuple[int, World]]:
     """A part that ``random_split`` made, or a ``Subset``: what its second argument says."""
     second = calling.argument(args, "lengths", 1)
     is_split = isinstance(made.key, tuple) and made.key[0] == calling.made(RANDOM_SPLIT, args).key
@@ -93,7 +93,7 @@ def _part(ev: Evaluator, made: Made, args: Arguments) -> Iterator[tuple[int, Wor
                 if both is not None:
                     yield number, both
         elif not is_split:
-            yield from _lengths(ev, alt.value, 1)
+            yield from _lengths(ev, alt.value, depth + 1)
 
 
 def _fixed(ev: Evaluator, name: str, args: Arguments) -> Iterator[tuple[int, World]]:

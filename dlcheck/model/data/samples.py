@@ -9,6 +9,7 @@ from dlcheck.facts import forms
 from dlcheck.model import calling, library
 from dlcheck.model.conditions import IN_WORKER
 from dlcheck.model.datasets import DatasetAlt, datasets_of
+from dlcheck.model.depth import unfolds
 from dlcheck.model.scopes import Link, Module, Scope, loops_for_ever
 from dlcheck.model.transfers import TENSOR_MAKERS, device_kinds
 from dlcheck.model.values import Bound, Const, Func, Instance, LambdaFunc, Made, Many, Mapping, Moved, Point, Value
@@ -273,6 +274,7 @@ def _stores_cuda(project: Project, alt: DatasetAlt) -> bool:
 # -- streams without end
 
 
+@unfolds(False)
 def is_endless(project: Project, value: Value) -> bool:
     """Whether iterating a sampler or dataset never ends, or only after very many samples."""
     if isinstance(value, Instance):

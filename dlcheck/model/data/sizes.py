@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from dlcheck.model import calling
 from dlcheck.model.datasets import DatasetAlt
+from dlcheck.model.depth import unfolds
 from dlcheck.model.scopes import last_name
 from dlcheck.model.values import Alt, Arguments, Const, External, Made, Many, Mapping, Thunk, Value
 from dlcheck.model.worlds import World
@@ -154,23 +155,19 @@ def _of_shape(ev: Evaluator, path: str, args: Arguments) -> Arrays:
         given = given or (positional[1] if len(positional) > 1 else None)
         positional = positional[:1]
     dtype = usual if given is None else _dtype(ev, given)
-    shape = _shape(ev, positional)
-    return (Array(tuple(shape), dtype),) if dtype is not None and shape else ()
+    shape = _shape(ev, tuple(positional))
+    return (Array(shape, dtype),) if dtype is not None and shape else ()
 
 
-def _shape(ev: Evaluator, thunks: list[Thunk]) -> list[int]:
+@unfolds(())
+def _shape(ev: Evaluator, thunks: tuple[Thunk, ...]) -> tuple[int, ...]:
     """The sides, where all are known: ``(3, 224, 224)`` or ``3, 224, 224``."""
     if len(thunks) == 1:
         alts = ev.force(thunks[0])
         if len(alts) == 1 and isinstance(alts[0].value, Many) and not alts[0].value.open:
-            return _shape(ev, list(alts[0].value.items))
-    sides = []
-    for thunk in thunks:
-        side = _number(ev.force(thunk))
-        if side is None:
-            return []
-        sides.append(side)
-    return sides
+            return _shape(ev, alts[0].value.items)
+    sides = [side for thunk in thunks if (side := _number(ev.force(thunk))) is not None]
+    return tuple(sides) if len(sides) == len(thunks) else ()
 
 
 def _number(alts: list[Alt]) -> int | None:
@@ -222,5 +219,5 @@ def _transformed(ev: Evaluator, value: Value) -> Arrays:
 def _sides(ev: Evaluator, step: Made) -> list[int]:
     """Height and width; one number is both, and the shorter one of Resize."""
     given = calling.argument(step.args, "size", 0) if step.args is not None else None
-    sides = _shape(ev, [given]) if given is not None else []
+    sides = _shape(ev, (given,)) if given is not None else ()
     return [sides[0], sides[-1]] if 0 < len(sides) <= 2 else []

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from dlcheck.facts import forms
 from dlcheck.model import calling
 from dlcheck.model.definitions import resolved
+from dlcheck.model.depth import unfolds
 from dlcheck.model.flow import later_in_function, links_in, links_of
 from dlcheck.model.loops import BatchLoop
 from dlcheck.model.randomness.samplers import drops_last
@@ -177,7 +178,12 @@ def miscounts(loader: Loader, loop: BatchLoop) -> Iterator[Miscount]:
             yield from _of_sampler(loader, loop, option.value, option.world)
 
 
-def _of_sampler(loader: Loader, loop: BatchLoop, value: Value, world: World) -> Iterator[Miscount]:
+@unfolds(())
+def _of_sampler(loader: Loader, loop: BatchLoop, value: Value, world: World) -> tuple[Miscount, ...]:
+    return tuple(_by_sampler(loader, loop, value, world))
+
+
+def _by_sampler(loader: Loader, loop: BatchLoop, value: Value, world: World) -> Iterator[Miscount]:
     if not isinstance(value, Made) or value.args is None:
         return
     ev = loader.project.evaluator

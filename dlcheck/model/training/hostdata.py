@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from dlcheck.facts import forms
 from dlcheck.model import calling, library
+from dlcheck.model.depth import unfolds
 from dlcheck.model.loops import callers_in
 from dlcheck.model.scopes import Link, Scope, descend, dotted, last_name
 from dlcheck.model.training.copying import Move, chain_root, device_is_cuda, library_path, way_out
@@ -377,6 +378,7 @@ def _gives_bytes(alt: DatasetAlt) -> bool:
     return bool(values) and all(_is_bytes(project, value) for value in values)
 
 
+@unfolds(False)
 def _is_bytes(project: Project, value: Value) -> bool:
     if isinstance(value, Many) and value.items:
         return all(_is_bytes(project, alt.value) for alt in project.evaluator.force(value.items[0]))

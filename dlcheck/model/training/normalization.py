@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from dlcheck.facts import forms
 from dlcheck.model import calling
+from dlcheck.model.depth import unfolds
 from dlcheck.model.flow import links_of
 from dlcheck.model.loops import BatchLoop
 from dlcheck.model.scopes import Link, Module, Scope, descend, dotted, expressions
@@ -87,6 +88,7 @@ def _fails(ev: Evaluator, before: Made | None, norm: Made) -> bool:
     return False
 
 
+@unfolds(False)
 def _is_one(ev: Evaluator, value: Value) -> bool:
     if isinstance(value, Many):
         return bool(value.items) and all(_is_one(ev, alt.value) for item in value.items for alt in ev.force(item))
