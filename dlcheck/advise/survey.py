@@ -285,7 +285,7 @@ def _start_method(loader: Loader) -> str:
 def _program(loader: Loader) -> set[Module]:
     """The files that run with a loader, as far as they can be seen from it; others of a project are other programs."""
     around = [loader.module, *(point.module for point in _chain(loader)), *(loop.module for loop in loader.loops)]
-    return {module for near in around for module in (near, *loader.project.neighbours(near))}
+    return {module for near in around for module in (near, *loader.project.imports.neighbours(near))}
 
 
 def _script(loader: Loader) -> str:

@@ -199,7 +199,7 @@ def serves_several(loader: Loader) -> bool:
     seen: set[Scope] = set()
     while scope is not None and scope.kind == "function" and scope not in seen:
         seen.add(scope)
-        callers = loader.project.callers(scope)
+        callers = loader.project.callers.of(scope)
         if len(callers) > 1:
             return True
         scope = callers[0][1].link.scope if callers else None
@@ -384,7 +384,7 @@ def _constant(
         if isinstance(stmt, forms.ImportFrom) and link.scope is here:
             for alias in stmt.aliases:
                 if alias.bound == expr.id:
-                    other = project.find_module(module, stmt.module, stmt.level)
+                    other = project.imports.find_module(module, stmt.module, stmt.level)
                     return _only_assignment(other, other.scope, alias.name) if other is not None else None
     return _only_assignment(module, here, expr.id)
 

@@ -99,7 +99,7 @@ def _knows_ranks(project: Project, link: Link) -> bool:
         for earlier in earlier_in_function(link):
             if any(last_name(call.func) in joining for call in calls_within(project, earlier)):
                 return True
-        callers = project.callers(link.scope) if link.scope.kind == "function" else []
+        callers = project.callers.of(link.scope) if link.scope.kind == "function" else []
         if len(callers) != 1:
             return False
         link = callers[0][1].link

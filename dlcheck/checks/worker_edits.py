@@ -346,7 +346,7 @@ def unpinned_in_worker(loader: Loader, pin: WorkerPin) -> Fix | Refused:
         return Refused("it is not clear what is pinned")
     if scope.name == "pin_memory":
         return Refused(f"`{scope.qualified}` is for the loader to call, with `pin_memory=True`: do not call it there")
-    if len(loader.project.callers(scope)) > 1:
+    if len(loader.project.callers.of(scope)) > 1:
         return Refused(f"`{scope.name}` is called from elsewhere, too")
     pinned = loader.option("pin_memory")
     changes: list[Change | Refused] = []

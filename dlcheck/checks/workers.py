@@ -220,7 +220,7 @@ def _rank_evidence(loader: Loader, world: World) -> Spot | None:
         if joint([sampler.world], [world]):
             return Spot(sampler.module, sampler.name_at, "each rank has as many")
     project = loader.project
-    for module in sorted(project.neighbours(loader.module), key=lambda module: module is not loader.module):
+    for module in sorted(project.imports.neighbours(loader.module), key=lambda module: module is not loader.module):
         for site in module.calls:
             func = getattr(site.expr, "func", None)
             if last_name(func) in ("DistributedDataParallel", "init_process_group", "FullyShardedDataParallel"):
@@ -421,7 +421,7 @@ def _limits_opencv(loader: Loader, call: WorkerCall) -> bool:
     project = loader.project
     project.mention("setNumThreads")
     project.mention("OPENCV_FOR_THREADS_NUM")
-    program = project.neighbours(loader.module) | project.neighbours(call.site.module)
+    program = project.imports.neighbours(loader.module) | project.imports.neighbours(call.site.module)
     if any(module.libraries & _LIMITING for module in program):
         return True
     return any(

@@ -130,7 +130,7 @@ def _attr_of_thunk(ev: Evaluator, thunk: Thunk, name: str, expr: forms.Attr, poi
 def get(ev: Evaluator, value: Value, name: str, expr: forms.Attr, point: Point) -> list[Alt]:
     """Attribute ``name`` of a value; ``expr`` and ``point`` say where it is asked for."""
     if isinstance(value, ModuleRef):
-        return ev.project.module_attribute(value.module, name)
+        return ev.project.imports.module_attribute(value.module, name)
     if isinstance(value, External):
         node = settings.node_attribute(ev, f"{value.path}.{name}")
         if node is not None:

@@ -110,7 +110,7 @@ def parameter_thunks(ev: Evaluator, name: str, frame: Frame) -> list[tuple[Thunk
     scope = frame.scope
     if frame.self_ is not None and _is_self(scope, name):
         return [(known(frame.self_), ANY)]
-    if ev.project.hides_parameters(scope):
+    if ev.project.callers.hides_parameters(scope):
         return [(known(Unknown(("decorated", frame, name))), ANY)]
     if frame.args is not None:
         return [(_bound(ev, scope, name, frame.args, frame), ANY)]
@@ -131,7 +131,7 @@ def caller_choices(project: Project, scope: Scope) -> tuple[Hashable, list[tuple
     """The key under which worlds choose a caller of a function, and each choice with its call."""
     return ("call", scope.module.name, scope.qualified), [
         ((point.module.name, args.call.at if args.call is not None else 0), args, point)
-        for args, point in project.callers(scope)
+        for args, point in project.callers.of(scope)
     ]
 
 

@@ -269,7 +269,7 @@ class Evaluator:
 
     def _global(self, name: str, scope: Scope) -> list[Alt]:
         """A name that its module does not set: from a star import, or a builtin."""
-        found = self.project.star_import(scope.module, name) or self._set_by_functions(name, scope.module)
+        found = self.project.imports.star_import(scope.module, name) or self._set_by_functions(name, scope.module)
         if found is not None:
             return found
         if name == "__name__":
@@ -411,7 +411,7 @@ class Evaluator:
         if isinstance(stmt, forms.Delete):
             return self._after_delete(stmt, name, point)
         if isinstance(stmt, (forms.Import, forms.ImportFrom)):
-            return self.project.imported(stmt, name, frame.scope.module)
+            return self.project.imports.imported(stmt, name, frame.scope.module)
         if isinstance(stmt, forms.Function):
             return [Alt(Func(link.scope.functions[stmt.name], None, frame), ANY)]
         if isinstance(stmt, forms.Class):

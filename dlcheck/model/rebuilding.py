@@ -182,7 +182,7 @@ def _calls_at(project: Project, point: Point, scope: Scope) -> list[forms.Call]:
     What stands around them, as in ``print(f"epoch {epoch}: {train()}")``, may change with each round.
     """
     sites = [site for site in point.module.calls_in(point.link) if site.link is point.link]
-    meant = [site for site in sites if project.may_call(site, scope)]
+    meant = [site for site in sites if project.callers.may_call(site, scope)]
     return [site.expr for site in meant or sites if isinstance(site.expr, forms.Call)]
 
 

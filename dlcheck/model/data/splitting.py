@@ -97,10 +97,10 @@ def _spawns(scope: Scope) -> bool:
 
 def program_of(project: Project, module: Module) -> set[Module]:
     """The loaded modules that run together with one: what it imports, who imports it, and what these import."""
-    program = set(project.neighbours(module))
+    program = set(project.imports.neighbours(module))
     for other in project.loaded():
-        if other not in program and module in project.neighbours(other):
-            program |= project.neighbours(other)
+        if other not in program and module in project.imports.neighbours(other):
+            program |= project.imports.neighbours(other)
     return program
 
 

@@ -130,7 +130,7 @@ def _assignments(function: Scope, name: str) -> Iterator[Link]:
 
 def _runs_only_in_main(project: Project, function: Scope, depth: int) -> bool:
     """Whether a function is called, and only from under the main guard."""
-    callers = project.callers(function)
+    callers = project.callers.of(function)
     if not callers or depth > MAX_CHAIN:
         return False
     return all(

@@ -65,8 +65,8 @@ def _program(loader: Loader) -> list[Module]:
     near = {loader.module, *(loop.module for loop in loader.loops)}
     program = set(near)
     for module in near:
-        program |= project.neighbours(module)
-    program |= {module for module in project.loaded() if project.neighbours(module) & near}
+        program |= project.imports.neighbours(module)
+    program |= {module for module in project.loaded() if project.imports.neighbours(module) & near}
     return [module for module in project.loaded() if module in program]
 
 

@@ -49,7 +49,9 @@ def wrapping_of(loader: Loader) -> Wrapping | None:
     """Where the program that trains with a loader wraps its network; None where it does not, or elsewhere."""
     project = loader.project
     near = dict.fromkeys([*(loop.module for loop in loader.loops), loader.module])
-    using = [module for module in project.loaded() if module not in near and project.neighbours(module) & near.keys()]
+    using = [
+        module for module in project.loaded() if module not in near and project.imports.neighbours(module) & near.keys()
+    ]
     for module in [*near, *using]:
         found = next(_wrappings(project, module), None)
         if found is not None:

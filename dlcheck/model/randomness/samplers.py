@@ -65,11 +65,11 @@ class DistributedSampler:
         near = {self.module, self.loader.module, *(loop.module for loop in self.loader.loops)}
         program = set(near)
         for module in near:
-            program |= project.neighbours(module)
+            program |= project.imports.neighbours(module)
         for module in project.loaded():
-            if module not in program and project.neighbours(module) & near:
+            if module not in program and project.imports.neighbours(module) & near:
                 program.add(module)
-                program |= project.neighbours(module)
+                program |= project.imports.neighbours(module)
         return any(
             not self._is_another(site)
             for module in program

@@ -360,7 +360,7 @@ def _knows_how_to_wait(scope: Scope) -> bool:
 
 def _in_callers(project: Project, scope: Scope, returned: Link, depth: int) -> Outcome | None:
     """What the callers of a function do with the copy that it returns."""
-    callers = project.callers(scope)[:_MAX_CALLERS] if depth < 2 else []
+    callers = project.callers.of(scope)[:_MAX_CALLERS] if depth < 2 else []
     if not callers:
         return Outcome("kept", scope.module, returned.stmt.at)
     outcomes = []
