@@ -25,6 +25,165 @@ class Photos(Dataset):
 """
 
 CASES = {
+    "option that is taken out of the keywords in the same call": (
+        {"DLC411"},
+        """
+from torch.utils.data import DataLoader, IterableDataset
+
+class Stream(IterableDataset):
+    def __init__(self, shuffle):
+        self.shuffle = shuffle
+    def __iter__(self):
+        yield from range(100)
+
+def build(**kwargs):
+    return DataLoader(Stream(shuffle=kwargs.pop("shuffle", True)), batch_size=None, **kwargs)
+
+for batch in build(shuffle=True, num_workers=2):
+    print(batch)
+""",
+    ),
+    "options that are taken out to make another one": (
+        {"DLC411"},
+        """
+from torch.utils.data import BatchSampler, DataLoader, RandomSampler
+
+def build(dataset):
+    options = dict(sampler=RandomSampler(dataset), batch_size=4, drop_last=True, num_workers=2)
+    sampler = options.pop("sampler")
+    options["batch_sampler"] = BatchSampler(sampler, options.pop("batch_size"), options.pop("drop_last"))
+    if options.pop("shuffle", None):
+        print("a sampler decides")
+    return DataLoader(dataset, **options)
+""",
+    ),
+    "loader that shuffles its dataset before each epoch": (
+        {"DLC315"},
+        """
+import numpy as np
+import torch
+from torch.utils.data import DataLoader, IterableDataset
+
+class Rows(IterableDataset):
+    def __init__(self, rows):
+        self.rows, self.order = rows, torch.arange(len(rows))
+    def shuffle(self):
+        np.random.shuffle(self.order.numpy())
+    def __iter__(self):
+        return iter(self.rows[self.order].split(4))
+
+class Shuffling(DataLoader):
+    def __init__(self, rows):
+        self.rows = Rows(rows)
+        super().__init__(self.rows, batch_size=None, num_workers=2)
+    def __iter__(self):
+        self.rows.shuffle()
+        return super().__iter__()
+""",
+    ),
+    "end of a video that nobody reads to": (
+        {"DLC320"},
+        """
+from torch.utils.data import DataLoader, Dataset
+
+class Video:
+    def __init__(self, path, times):
+        self.path, self.times, self.at = path, times, 0
+    def read(self, time=None):
+        if time is None:
+            if self.at == 0:
+                time = self.times[0]
+            elif self.at >= len(self.times):
+                raise StopIteration
+            else:
+                time = self.times[self.at]
+        self.at += 1
+        return decode(self.path, time)
+
+class Frames(Dataset):
+    def __init__(self, path, times):
+        self.video, self.times = Video(path, times), times
+    def __len__(self):
+        return len(self.times)
+    def __getitem__(self, index):
+        return self.video.read(self.times[index])
+
+loader = DataLoader(Frames("a.mp4", find("a.mp4")), num_workers=2)
+""",
+    ),
+    "iterator that is begun anew where it ended": (
+        {"DLC320"},
+        """
+from torch.utils.data import DataLoader, Dataset
+
+class Queue(Dataset):
+    def __init__(self, subjects, count):
+        self.subjects, self.count, self.it, self.noise = subjects, count, None, iter(subjects)
+        self.begin()
+    def begin(self):
+        self.it = iter(self.subjects)
+    def __len__(self):
+        return self.count
+    def __getitem__(self, index):
+        try:
+            subject = next(self.it)
+        except StopIteration:
+            self.begin()
+            subject = next(self.it)
+        try:
+            noise = next(self.noise)
+        except StopIteration:
+            self.noise = iter(self.subjects)
+            noise = next(self.noise)
+        return subject + noise
+
+loader = DataLoader(Queue(list(range(10)), 100), num_workers=2)
+""",
+    ),
+    "stream that is its own iterator, and is given what to give": (
+        {"DLC421"},
+        """
+from torch.utils.data import DataLoader, IterableDataset
+
+class Buffers(IterableDataset):
+    def __iter__(self):
+        return self
+    def __next__(self):
+        if self.count == len(self.buffers):
+            raise StopIteration
+        self.count += 1
+        return self.buffers[self.count - 1]
+    def give(self, buffers):
+        self.buffers = buffers
+        self.count = 0
+
+def run(net, recordings):
+    buffers = Buffers()
+    loader = DataLoader(buffers, batch_size=None)
+    for recording in recordings:
+        buffers.give(recording)
+        for buffer in loader:
+            net(buffer)
+""",
+    ),
+    "weight that a loss is multiplied by": (
+        {"DLC503"},
+        """
+import torch
+from torch.utils.data import DataLoader
+
+def train(net, dataset, optimizer, total):
+    loader = DataLoader(dataset, batch_size=64)
+    seen = torch.tensor(0.0)
+    for batch in loader:
+        weight = float(len(batch)) / max(float(total), 1.0)
+        loss = net(batch)
+        (loss * weight).backward()
+        optimizer.step()
+        seen = seen + loss.detach() * weight
+    return seen
+""",
+    ),
     "flag that the user would have to give": (
         {"DLC102", "DLC103"},
         """

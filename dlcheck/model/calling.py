@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from dlcheck.facts import forms
 from dlcheck.model import builtin_calls, library, settings
-from dlcheck.model.scopes import Link, Scope, descend, dotted
+from dlcheck.model.scopes import MUTATORS, Link, Scope, descend, dotted
 from dlcheck.model.values import (
     UNDEFINED,
     UNKNOWN,
@@ -497,19 +497,38 @@ def _base_names(cls: Scope) -> list[str]:
 # -- statements that change a value in place
 
 
-def mutated(ev: Evaluator, expr: forms.Call, name: str, point: Point) -> list[Alt]:
-    """``name`` after ``name.update(...)`` and the like."""
-    func = expr.func
-    if not isinstance(func, forms.Attr) or dotted(func.value) != name:
-        for node in descend(expr):
-            if isinstance(node, forms.Walrus) and dotted(node.target) == name:
-                return ev.eval(node.value, point)
-        return [Alt(UNDEFINED, ANY)]
-    before = ev.value_before(func.value, name, point)
-    return ev.bind(before, lambda old: _mutate(ev, old, func.name, arguments(expr, point), point))
+def mutated(ev: Evaluator, name: str, point: Point, before: forms.Name | None = None) -> list[Alt]:
+    """``name`` after what the statement calls to change it: ``name.update(...)``, ``x = f(name.pop("key"))``.
+
+    With ``before`` only what is called before that is reached.  Undefined where nothing is.
+    """
+    alts: list[Alt] = []
+    for call in _mutations(point.link, name, before):
+        assert isinstance(call.func, forms.Attr)
+        earlier = alts or ev.value_before(call.func.value, name, point)
+        step = partial(_mutate, ev, method=call.func.name, args=arguments(call, point), point=point)
+        alts = ev.bind(earlier, step)
+    return alts or [Alt(UNDEFINED, ANY)]
 
 
-def _mutate(ev: Evaluator, old: Value, method: str, args: Arguments, point: Point) -> list[Alt]:
+def _mutations(link: Link, name: str, before: forms.Name | None) -> list[forms.Call]:
+    """The calls in a statement itself that change ``name`` in place, in their order."""
+    if name not in link.mutated:
+        return []
+    found = []
+    for site in link.scope.module.calls_in(link):
+        call = site.expr
+        if site.link is not link or site.inner is not None or not isinstance(call, forms.Call):
+            continue
+        func = call.func
+        if not isinstance(func, forms.Attr) or func.name not in MUTATORS or dotted(func.value) != name:
+            continue
+        if before is None or call.at < before.at and all(part is not before for part in descend(call)):
+            found.append(call)
+    return sorted(found, key=lambda call: call.at)
+
+
+def _mutate(ev: Evaluator, old: Value, *, method: str, args: Arguments, point: Point) -> list[Alt]:
     if isinstance(old, Mapping):
         return _mutate_mapping(ev, old, method, args)
     if isinstance(old, Many) and method in ("append", "add") and args.positional:

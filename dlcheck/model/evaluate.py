@@ -407,7 +407,7 @@ class Evaluator:
                 self.value_before(stmt.target.value, name, point), lambda value: [Alt(_with_other_item(value), ANY)]
             )
         if isinstance(stmt, forms.Do) and isinstance(stmt.value, forms.Call):
-            return calling.mutated(self, stmt.value, name, point)
+            return self._bound_in(stmt.value, name, point)
         if isinstance(stmt, forms.Delete):
             return self._after_delete(stmt, name, point)
         if isinstance(stmt, (forms.Import, forms.ImportFrom)):
@@ -430,12 +430,12 @@ class Evaluator:
                     out.append(Alt(value, both))
         return out or [Alt(UNDEFINED, ANY)]
 
-    def _bound_in(self, test: Expr, name: str, point: Point) -> list[Alt]:
-        """What ``name := value`` in a test leaves in the name; Undefined where there is none."""
+    def _bound_in(self, expr: Expr, name: str, point: Point) -> list[Alt]:
+        """What ``name := value`` or ``name.pop(...)`` in an expression leaves in the name; Undefined without them."""
         if name in point.module.walruses:
-            for walrus in _walruses(test, name):
+            for walrus in _walruses(expr, name):
                 return self.eval(walrus.value, point)
-        return [Alt(UNDEFINED, ANY)]
+        return calling.mutated(self, name, point)
 
     def _after_loop(self, stmt: forms.For | forms.While, link: Link, name: str, frame: Frame) -> list[Alt]:
         body = self._block_end(link.blocks["body"], name, frame)
@@ -487,16 +487,12 @@ class Evaluator:
                 return self._set_item(target, stmt.value, name, point)
             if isinstance(target, forms.Sequence) and name in target_names(target):
                 return self.unpack(target, name, self.eval(stmt.value, point))
-        for walrus in _walruses(stmt.value, name):
-            return self.eval(walrus.value, point)
-        return [Alt(UNDEFINED, ANY)]
+        return self._bound_in(stmt.value, name, point)
 
     def _set_item(self, target: forms.Sub, value: Expr, name: str, point: Point) -> list[Alt]:
         """``name[key] = value``: a dict with one entry more."""
-        earlier = self.bind(
-            self.before(point.link.block, point.link.index, name, point.frame),
-            lambda old: self._read_again(target.value, name, old, point),
-        )
+        changed = calling.mutated(self, name, point)  # by the value, which comes first
+        earlier = self.where_unset(changed, self.value_before(target.value, name, point))
 
         def step(old: Value) -> list[Alt]:
             if not isinstance(old, Mapping):

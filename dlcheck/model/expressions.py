@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from dlcheck.facts import forms
 from dlcheck.model import attributes, calling, conditions, iteration
 from dlcheck.model.scopes import dotted
-from dlcheck.model.values import Alt, Const, LambdaFunc, Made, Many, Mapping, Point, Thunk, Value, normal
+from dlcheck.model.values import Alt, Const, LambdaFunc, Made, Many, Mapping, Point, Thunk, Undefined, Value, normal
 from dlcheck.model.worlds import ANY
 
 if TYPE_CHECKING:
@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 
 
 def _name(ev: Evaluator, expr: forms.Name, point: Point) -> list[Alt]:
+    if expr.id in point.link.mutated and point.inner is None:  # f(kwargs.pop("shuffle"), **kwargs)
+        changed = calling.mutated(ev, expr.id, point, expr)
+        if not isinstance(changed[0].value, Undefined):
+            return changed
     return ev.name(expr.id, point)
 
 

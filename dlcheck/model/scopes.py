@@ -30,7 +30,8 @@ class Link:
     """A statement in its place.
 
     ``changes`` are the names that it, or a statement inside it, may bind or change: plain names,
-    and dotted ones for ``self.x = ...`` and ``args.x = ...``.
+    and dotted ones for ``self.x = ...`` and ``args.x = ...``.  ``mutated`` are those that expressions of its
+    own change in place.
     """
 
     stmt: Stmt
@@ -41,6 +42,7 @@ class Link:
     slot: str  # which block of the parent: body, orelse, final, handler 0, case 0, ...
     blocks: dict[str, list[Link]] = field(default_factory=dict)
     changes: frozenset[str] = frozenset()
+    mutated: frozenset[str] = frozenset()
     leaves: bool = False  # control never reaches the statement after it
 
     @property
@@ -480,7 +482,7 @@ class _Linker:
             links = link.blocks[slot] = self._block(block, scope, link, slot)
             for inner in links:
                 changes |= inner.changes
-        link.changes = frozenset(changes)
+        link.changes, link.mutated = frozenset(changes), frozenset(mutated)
         link.leaves = _leaves(link)
 
     def _note(self, link: Link, changes: set[str]) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from dlcheck.facts import forms
+from dlcheck.model import calling
 from dlcheck.model.flow import links_of
 from dlcheck.model.scopes import Link, Module, Scope, descend, dotted, last_name, loops_for_ever
 from dlcheck.model.values import Elements, Frame, Func, Generated, Instance, Iterating, LambdaFunc, Made, Value
@@ -56,13 +57,17 @@ class MapCode:
             self.project.evaluator.fresh()
             values = list(self.project.evaluator.values(call.call.args[0].value, call.point))
             argument = call.call.args[0].value
-            if all(_may_run_out(value, argument) for value in values) and not _caught(call.site.link, call.point.frame):
+            if _is_begun_anew(call.site.link, argument) or _caught(call.site.link, call.point.frame):
+                continue
+            if all(_may_run_out(value, argument) for value in values):
                 text = call.site.module.line(call.call.at)
                 yield Escape(text, call.site.module, call.call.at, call.site.link, self.owner, call.world)
         for frame, world in self.code.frames:
             for link in links_of(frame.scope):
                 own = not _is_generator(frame.scope) and frame.scope.name != "__next__"
-                if own and _raises_it(link) and not _guards_range(link, frame.scope) and not _caught(link, frame):
+                if not own or not _raises_it(link) or _caught(link, frame):
+                    continue
+                if not _guards_range(link, frame.scope) and not _only_by_default(link, frame):
                     yield Escape("raise StopIteration", link.scope.module, link.stmt.at, link, self.owner, world)
 
 
@@ -148,6 +153,40 @@ def _raises_it(link: Link) -> bool:
         return False
     raised = stmt.value.func if isinstance(stmt.value, forms.Call) else stmt.value
     return dotted(raised) == "StopIteration"
+
+
+def _is_begun_anew(link: Link, argument: forms.Expr) -> bool:
+    """``except StopIteration: it = iter(x); next(it)``, or a call that begins it: the first element is there."""
+    renewed = [earlier.stmt for earlier in link.block[: link.index]]
+    if any(isinstance(stmt, forms.Assign) and _begins(stmt, argument) for stmt in renewed):
+        return True
+    outer = link.parent.stmt if link.parent is not None and link.slot.startswith("handler") else None
+    if not isinstance(outer, forms.Try) or not any(_catches(handler.type) for handler in outer.handlers):
+        return False
+    return any(isinstance(stmt, forms.Do) and isinstance(stmt.value, forms.Call) for stmt in renewed)
+
+
+def _begins(stmt: forms.Assign, argument: forms.Expr) -> bool:
+    name = dotted(argument)
+    named = name is not None and any(dotted(target) == name for target in stmt.targets)
+    return named and isinstance(stmt.value, forms.Call)
+
+
+def _only_by_default(link: Link, frame: Frame) -> bool:
+    """Whether it stands under ``if position is None``, and whoever calls gives a position."""
+    given = frame.args
+    params = [param.name for param in frame.scope.function.params][1 if frame.scope.owner is not None else 0 :]
+    for outer in (link, *link.outer()):
+        if outer.parent is None or outer.slot != "body" or not isinstance(outer.parent.stmt, forms.If):
+            continue
+        test = outer.parent.stmt.test
+        name = dotted(test.left) if isinstance(test, forms.Compare) and test.ops == ("is",) else None
+        if name in params and given is not None:
+            assert name is not None
+            passed = calling.argument(given, name, params.index(name))
+            if passed is not None and not (isinstance(passed.expr, forms.Const) and passed.expr.value is None):
+                return True
+    return False
 
 
 def _guards_range(link: Link, scope: Scope) -> bool:

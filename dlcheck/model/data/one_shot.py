@@ -10,7 +10,7 @@ from dlcheck.model import calling, library
 from dlcheck.model.attributes import frame_of_method
 from dlcheck.model.definitions import definition
 from dlcheck.model.flow import links_in, links_of
-from dlcheck.model.scopes import Link, Module, Scope, Store, dotted, last_name, loops_for_ever
+from dlcheck.model.scopes import Link, Module, Scope, Store, descend, dotted, last_name, loops_for_ever
 from dlcheck.model.values import External, Func, Point
 
 if TYPE_CHECKING:
@@ -167,7 +167,7 @@ def _own_iterator(dataset: DatasetClass, method: Scope, returned: Link) -> OneSh
     raises = [link for link in links_of(following) if _stops(link)]
     if not raises:
         return _advanced(dataset, following, returned)
-    if any(_is_reset_before(link, following) for link in raises):
+    if any(_is_reset_before(link, following) for link in raises) or _is_reset_elsewhere(dataset, raises):
         return None
     assert returned.scope.module is method.module
     text = method.module.line(returned.stmt.at)
@@ -205,6 +205,21 @@ def _is_reset_before(raised: Link, following: Scope) -> bool:
                 return True
         here = here.parent
     return False
+
+
+def _is_reset_elsewhere(dataset: DatasetClass, raises: list[Link]) -> bool:
+    """Whether another method, such as ``set_signal``, sets what decides that it has come to its end."""
+    asked = {
+        name
+        for link in raises
+        for outer in link.outer()
+        if isinstance(outer.stmt, (forms.If, forms.While))
+        for part in descend(outer.stmt.test)
+        if isinstance(part, forms.Attr) and (name := part.name)
+    }
+    own = ("__init__", "__post_init__", "__next__")
+    stores = [store for name in asked for store in dataset.project.stores(dataset.cls, name)]
+    return any(store.link.scope.name not in own for store in stores)
 
 
 def _may_reset(link: Link, method: Scope) -> bool:

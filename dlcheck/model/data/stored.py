@@ -188,6 +188,7 @@ def tensor_codes(project: Project) -> Iterator[TensorCode]:
 
 
 _DATASETS = ("torch.utils.data.", "torchvision.datasets.", "torchaudio.datasets.")
+_NO_DATASETS = ("Loader", "Sampler")
 
 
 def sample_makers(project: Project) -> Iterator[Samples]:
@@ -203,6 +204,10 @@ def sample_makers(project: Project) -> Iterator[Samples]:
     used = {cls for samples in found.values() for cls in project.lineage(samples.dataset.cls)}
     for module in project.named_modules:
         for cls in module.classes:
-            if cls not in used and any(base.startswith(_DATASETS) for base in project.external_bases(cls)):
+            if cls not in used and any(_is_dataset(base) for base in project.external_bases(cls)):
                 found[cls] = Samples(project.dataset_class(Instance(cls)), attributes, [])
     yield from found.values()
+
+
+def _is_dataset(path: str) -> bool:
+    return path.startswith(_DATASETS) and not path.endswith(_NO_DATASETS)

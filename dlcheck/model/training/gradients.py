@@ -30,6 +30,9 @@ _FREE_ATTRIBUTES = frozenset({"data", "grad", "shape", "dtype", "device", "ndim"
 _CARE = frozenset({"item", "detach", "detach_", "data", "no_grad", "inference_mode", "numpy", "tolist", "is_tensor"})
 
 
+_NUMBERS = frozenset({"float", "int", "len", "round"})
+
+
 class Kept(NamedTuple):
     """A statement that keeps, beyond its step, a value with its graph: ``name`` keeps ``value``.
 
@@ -152,7 +155,7 @@ class _Keeper:
                 if part.startswith(f"{name}.") and self.order[link] <= last:
                     carrying[part] = site
             known = self.losses.get(name)
-            if known is not None and self.order[link] <= known[0]:
+            if known is not None and self.order[link] <= known[0] and not _is_weight(value):
                 carrying[name] = known[1]
                 continue
             source = next((carrying[inner] for inner in carriers(value) if inner in carrying), None)
@@ -346,6 +349,22 @@ def _is_gradient(expr: Expr) -> bool:
         or "loss" not in last_name(expr).lower()
         and (not isinstance(expr, forms.Binary))
     )
+
+
+def _is_weight(expr: Expr) -> bool:
+    """``len(part) / max(len(whole), 1)``: a number that a loss is multiplied by, and no part of its graph."""
+    return not isinstance(expr, forms.Const) and _is_number(expr)  # ``loss = 0`` is where a sum begins
+
+
+def _is_number(expr: Expr) -> bool:
+    if isinstance(expr, forms.Binary):
+        return _is_number(expr.left) and _is_number(expr.right)
+    if isinstance(expr, forms.Call):
+        called = last_name(expr.func)
+        if called in ("min", "max"):
+            return bool(expr.args) and all(_is_number(arg.value) for arg in expr.args)
+        return called == "item" or isinstance(expr.func, forms.Name) and called in _NUMBERS
+    return isinstance(expr, forms.Const) and isinstance(expr.value, (int, float))
 
 
 def _terms(expr: Expr) -> Iterator[str]:
