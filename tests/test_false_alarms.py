@@ -25,6 +25,59 @@ class Photos(Dataset):
 """
 
 CASES = {
+    "batch of a class whose metaclass chooses another": (
+        {"DLC107"},
+        """
+import torch
+from torch.utils.data import DataLoader
+
+class Graph:
+    def pin_memory(self):
+        return self
+
+class Inheriting(type):
+    def __call__(cls, *args, **kwargs):
+        return type.__call__(type("GraphBatch", (cls, Graph), {}), *args, **kwargs)
+
+class Batch(metaclass=Inheriting):
+    def __init__(self, rows):
+        self.rows = torch.stack(rows)
+
+def collate(rows):
+    return Batch(rows)
+
+def build(dataset):
+    return DataLoader(dataset, num_workers=2, pin_memory=True, collate_fn=collate)
+""",
+    ),
+    "name that becomes a path where it is first used": (
+        {"DLC219"},
+        """
+from pathlib import Path
+from torch.utils.data import DataLoader, Dataset
+
+class Texts(Dataset):
+    def __init__(self, path):
+        path = Path(path)
+        if path.is_dir():
+            self.files = sorted([f for f in path.iterdir() if f.exists()])
+        else:
+            self.files = [path]
+    def __len__(self):
+        return len(self.files)
+    def __getitem__(self, index):
+        if isinstance(self.files[index], str):
+            self.files[index] = Path(self.files[index])
+        with self.files[index].open() as file:
+            return file.read()
+
+def train():
+    loader = DataLoader(Texts("a"), num_workers=2, persistent_workers=False)
+    for epoch in range(10):
+        for text in loader:
+            print(text)
+""",
+    ),
     "option that is taken out of the keywords in the same call": (
         {"DLC411"},
         """

@@ -178,6 +178,8 @@ class Project:
         frame = self.evaluator.any_frame(cls.parent or cls)
         for base in node.bases:
             if base.name is not None:
+                made = base.name == "metaclass" and self._decides_what_is_made(base.value, Point(frame, cls.link))
+                externals += ["?"] if made else []
                 continue
             for value in self.evaluator.values(base.value, Point(frame, cls.link)):
                 if isinstance(value, ClassRef) and value.scope is not cls:
@@ -195,6 +197,13 @@ class Project:
                         scopes += [scope for scope in self.lineage(value.scope) if scope not in scopes]
                         externals += self.external_bases(value.scope)
         return scopes, list(dict.fromkeys(externals))
+
+    def _decides_what_is_made(self, metaclass: forms.Expr, point: Point) -> bool:
+        """Whether a metaclass of the project may make objects of another class than the one that is called."""
+        return any(
+            isinstance(value, ClassRef) and any(self.method(value.scope, name) for name in ("__call__", "__new__"))
+            for value in self.evaluator.values(metaclass, point)
+        )
 
     def external_bases(self, cls: Scope) -> list[str]:
         """The library classes that a class descends from; "?" for one that could not be resolved."""

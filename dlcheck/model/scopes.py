@@ -337,6 +337,17 @@ def children(expr: Expr) -> Iterable[Expr]:
     return () if find is None else find(expr)
 
 
+def same_place(left: Expr, right: Expr) -> bool:
+    """Whether two expressions are one place: ``total`` and ``total``, ``sums[key]`` and ``sums[key]``."""
+    if isinstance(left, forms.Sub) and isinstance(right, forms.Sub):
+        keys = (left.index, right.index)
+        alike = dotted(keys[0]) is not None and dotted(keys[0]) == dotted(keys[1])
+        if isinstance(keys[0], forms.Const) and isinstance(keys[1], forms.Const):
+            alike = keys[0].value == keys[1].value
+        return alike and same_place(left.value, right.value)
+    return dotted(left) is not None and dotted(left) == dotted(right)
+
+
 def descend(expr: Expr) -> Iterator[Expr]:
     """An expression and all that it contains."""
     todo = [expr]

@@ -9,7 +9,7 @@ from dlcheck.facts import forms
 from dlcheck.model import library
 from dlcheck.model.flow import is_inside, links_of, loops_around
 from dlcheck.model.processes.changes import is_plain_data, is_same
-from dlcheck.model.scopes import Link, Module, Scope, descend, dotted, expressions
+from dlcheck.model.scopes import Link, Module, Scope, descend, dotted, expressions, last_name, same_place
 from dlcheck.model.values import Frame, Instance, Made, Point
 from dlcheck.model.workers import WorkerCode, code_from, worlds_in_worker
 from dlcheck.model.worlds import World, product
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from dlcheck.model.datasets import DatasetClass
     from dlcheck.model.loaders import Loader
     from dlcheck.model.project import Project
+
+# What gives a single value in another form.
+_CONVERSIONS = frozenset({"Path", "str", "int", "float", "bool", "bytes", "PurePath", "fspath"})
 
 _GROWING = frozenset({"append", "add", "update", "extend"})
 
@@ -100,8 +103,16 @@ def _stored_by_sample(project: Project, code: WorkerCode, frame: Frame, link: Li
         name = _own_name(target.value, own) if isinstance(target, forms.Sub) else ""
         key = target.index if isinstance(target, forms.Sub) else None
         by_sample = isinstance(key, forms.Name) and code.is_sample(frame, key.id)
-        if name and by_sample and not _opens(project, stmt.value, Point(frame, link)):
+        if not name or not by_sample or _is_converted(target, stmt.value):
+            continue
+        if not _opens(project, stmt.value, Point(frame, link)):
             yield name
+
+
+def _is_converted(target: forms.Expr, value: forms.Expr) -> bool:
+    """``self.files[index] = Path(self.files[index])``: it is lost, and costs next to nothing."""
+    called = last_name(value.func) if isinstance(value, forms.Call) and len(value.args) == 1 else ""
+    return called in _CONVERSIONS and isinstance(value, forms.Call) and same_place(value.args[0].value, target)
 
 
 def _opens(project: Project, expr: forms.Expr, point: Point) -> bool:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from dlcheck.facts import forms
 from dlcheck.model.flow import is_inside, links_in, links_of, loops_around
 from dlcheck.model.loops import called_scopes
-from dlcheck.model.scopes import Link, Scope, Site, descend, dotted, expressions, last_name, target_names
+from dlcheck.model.scopes import Link, Scope, Site, descend, dotted, expressions, last_name, same_place, target_names
 from dlcheck.model.training.evaluation import NO_GRADIENTS
 from dlcheck.model.training.steps import Region, StepLoop, always_runs, function_region, goes_backward
 from dlcheck.model.values import Func, Made
@@ -190,9 +190,9 @@ class _Keeper:
             yield from self._kept(link, stmt.at, stmt.target, items, how, carrying)
         elif isinstance(stmt, forms.Assign) and len(stmt.targets) == 1 and isinstance(stmt.value, forms.Binary):
             target, value = stmt.targets[0], stmt.value
-            if value.op == "+" and _same(target, value.left):
+            if value.op == "+" and same_place(target, value.left):
                 yield from self._kept(link, stmt.at, target, (value.right,), "sum", carrying)
-            elif value.op == "+" and _same(target, value.right):
+            elif value.op == "+" and same_place(target, value.right):
                 yield from self._kept(link, stmt.at, target, (value.left,), "sum", carrying)
         elif isinstance(stmt, forms.Do) and isinstance(stmt.value, forms.Call):
             call = stmt.value
@@ -401,17 +401,6 @@ def _items(expr: Expr) -> tuple[Expr, ...]:
     if isinstance(expr, forms.Dict):
         return tuple(entry.value for entry in expr.entries)
     return (expr,)
-
-
-def _same(left: Expr, right: Expr) -> bool:
-    """Whether two expressions are one place: ``total`` and ``total``, ``sums[key]`` and ``sums[key]``."""
-    if isinstance(left, forms.Sub) and isinstance(right, forms.Sub):
-        keys = (left.index, right.index)
-        alike = dotted(keys[0]) is not None and dotted(keys[0]) == dotted(keys[1])
-        if isinstance(keys[0], forms.Const) and isinstance(keys[1], forms.Const):
-            alike = keys[0].value == keys[1].value
-        return alike and _same(left.value, right.value)
-    return dotted(left) is not None and dotted(left) == dotted(right)
 
 
 def _mentioned(expr: Expr | None) -> Iterator[str]:
