@@ -25,6 +25,35 @@ class Photos(Dataset):
 """
 
 CASES = {
+    "no workers where the user wants no GPU": (
+        {"DLC201"},
+        """
+import argparse
+import torch
+from torchvision import datasets, transforms
+from torch.utils.data import DataLoader
+
+def main(net):
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--no-cuda", action="store_true")
+    args = parser.parse_args()
+    args.cuda = not args.no_cuda and torch.cuda.is_available()
+    augment = transforms.Compose([transforms.RandomCrop(32, padding=4), transforms.ToTensor()])
+    options = {"num_workers": 1, "pin_memory": True, "persistent_workers": True} if args.cuda else {}
+    loader = DataLoader(datasets.CIFAR10("data", transform=augment), batch_size=64, shuffle=True, **options)
+    for epoch in range(10):
+        train(args, net, loader)
+
+def train(args, net, loader):
+    for images, labels in loader:
+        if args.cuda:
+            images, labels = images.cuda(non_blocking=True), labels.cuda(non_blocking=True)
+        net(images, labels).backward()
+
+if __name__ == "__main__":
+    main(torch.nn.Linear(1, 1))
+""",
+    ),
     "batch of a class whose metaclass chooses another": (
         {"DLC107"},
         """

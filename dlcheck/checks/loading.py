@@ -28,7 +28,7 @@ from dlcheck.model.loops import NextCall
 from dlcheck.model.processes.nesting import is_nested
 from dlcheck.model.rebuilding import loop_of_calls
 from dlcheck.model.values import Const, Made, Value
-from dlcheck.model.worlds import World
+from dlcheck.model.worlds import ANY, World
 
 # Where a program asks whether there is a GPU: only then does anything wait for the samples.
 WITH_CUDA = World({("symbol", "cuda"): True})
@@ -36,11 +36,10 @@ WITH_CUDA = World({("symbol", "cuda"): True})
 
 @rule("DLC201")
 def synchronous_loading(loader: Loader) -> Iterator[Finding]:
-    if not loader.is_plain or not _feeds_training(loader):
-        return
+    waiting = _waits_for_it(loader) if loader.is_plain else []
     for option in loader.option("num_workers"):
         for cost in loader.sample_costs() if option.is_(0) else ():
-            if joint([option.world], [cost.world], loader.worlds(), [WITH_CUDA]):
+            if joint([option.world], [cost.world], loader.worlds(), [WITH_CUDA], waiting):
                 spot = written(option, loader)
                 related = [Spot(cost.spot[0], cost.spot[1], "read here for each sample")] if cost.spot else []
                 yield finding(
@@ -62,11 +61,12 @@ def _start_workers(loader: Loader, option: OptionAlt) -> Fix | Refused:
     return fix_of("unsafe", f"{'Set' if option.given else 'Add'} `num_workers=4`", [change])
 
 
-def _feeds_training(loader: Loader) -> bool:
-    """Whether its batches go to a backward pass or to the GPU, by the program's hand or a trainer's."""
-    if loader.trained_by or any(transfer.to_cuda() for transfer, _ in loader.copies()):
-        return True
-    return any(loop.trains() for loop in loader.loops)
+def _waits_for_it(loader: Loader) -> list[World]:
+    """The worlds in which its batches go to the GPU or to a backward pass, by the program's hand or a trainer's."""
+    if loader.trained_by:
+        return [ANY]
+    copied = [world for transfer, _ in loader.copies() for world in transfer.to_cuda()]
+    return copied or ([ANY] if any(loop.trains() for loop in loader.loops) else [])
 
 
 @rule("DLC202")
