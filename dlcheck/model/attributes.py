@@ -76,9 +76,9 @@ def _set_by_own_method(ev: Evaluator, expr: forms.Attr, point: Point) -> bool:
 
 def attribute_value(ev: Evaluator, expr: forms.Attr, point: Point) -> list[Alt]:
     """``value.name`` as the object itself has it, or as the caller had set it."""
-    from_caller = _set_by_caller(ev, expr, point)
-    if from_caller is not None:
-        return from_caller
+    known = _set_by_caller(ev, expr, point) or _set_on_global(ev, expr, point)
+    if known is not None:
+        return known
     return ev.bind(ev.eval(expr.value, point), lambda value: get(ev, value, expr.name, expr, point))
 
 
@@ -107,6 +107,26 @@ def _set_by_caller(ev: Evaluator, expr: forms.Attr, point: Point) -> list[Alt] |
     if any(isinstance(alt.value, Undefined) for alt in alts):
         return None
     return alts
+
+
+def _set_on_global(ev: Evaluator, expr: forms.Attr, point: Point) -> list[Alt] | None:
+    """``args.cuda`` in a function, where the module itself, and it alone, has ``args.cuda = ...``."""
+    base, scope, module = expr.value, point.frame.scope, point.module
+    if not isinstance(base, forms.Name) or scope.kind != "function":
+        return None
+    enclosing: Scope | None = scope
+    while enclosing is not None and enclosing.kind != "module":
+        if base.id in enclosing.names and base.id not in enclosing.not_local:
+            return None
+        enclosing = enclosing.parent
+    name = f"{base.id}.{expr.name}"
+    stores = [store for store in module.stores if dotted(store.target) == name]
+    if not stores or any(store.link.scope.kind != "module" for store in stores):
+        return None
+    top = ev.frame(module.scope)
+    body = module.scope.body
+    alts = ev.remember(("end", top, name), lambda: ev.before(body, len(body), name, top))
+    return None if any(isinstance(alt.value, Undefined) for alt in alts) else alts
 
 
 def _attr_of_thunk(ev: Evaluator, thunk: Thunk, name: str, expr: forms.Attr, point: Point) -> list[Alt]:

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 from dlcheck.facts import forms
 from dlcheck.model import calling, library
 from dlcheck.model.definitions import ingredients
-from dlcheck.model.scopes import last_name
+from dlcheck.model.flow import links_of
+from dlcheck.model.scopes import descend, expressions, last_name
 
 if TYPE_CHECKING:
-    from dlcheck.model.datasets import DatasetAlt
+    from dlcheck.model.datasets import DatasetAlt, DatasetClass
     from dlcheck.model.loaders import Loader
 
 _SHUFFLING = frozenset({"shuffle", "permutation", "randperm", "permuted", "shuffled", "shuffle_data", "randint"})
@@ -30,8 +31,26 @@ def in_order(loader: Loader) -> Iterator[DatasetAlt]:
             named = _is_named_in_order(loader) if named is None else named
             if named:
                 yield alt
-        elif dataset.is_map_style and not any(call.path.startswith(_DRAWING) for call in dataset.worker_code.calls):
+        elif dataset.is_map_style and _heeds_index(dataset) and not _draws(dataset):
             yield alt
+
+
+def _draws(dataset: DatasetClass) -> bool:
+    return any(call.path.startswith(_DRAWING) for call in dataset.worker_code.calls)
+
+
+def _heeds_index(dataset: DatasetClass) -> bool:
+    """Whether ``__getitem__`` looks at what it is asked for: where it does not, no order of the loader's matters."""
+    method = dataset.project.method(dataset.cls, "__getitem__")
+    if method is None or len(method.function.params) < 2:
+        return True
+    index = method.function.params[1].name
+    return any(
+        isinstance(part, forms.Name) and part.id == index
+        for link in links_of(method)
+        for root in expressions(link.stmt)
+        for part in descend(root)
+    )
 
 
 def _is_named_in_order(loader: Loader) -> bool:
