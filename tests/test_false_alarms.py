@@ -25,6 +25,22 @@ class Photos(Dataset):
 """
 
 CASES = {
+    "shuffled where there is no sampler, by other words": (
+        {"DLC411"},
+        """
+from torch.utils.data import DataLoader
+from torch.utils.data.distributed import DistributedSampler
+from trainer.torch import is_dist_avail_and_initialized
+
+def build(dataset, num_gpus):
+    sampler = DistributedSampler(dataset) if num_gpus > 1 else None
+    return DataLoader(dataset, shuffle=num_gpus == 0, sampler=sampler)
+
+def build_distributed(dataset):
+    sampler = DistributedSampler(dataset) if is_dist_avail_and_initialized() else None
+    return DataLoader(dataset, shuffle=not is_dist_avail_and_initialized(), sampler=sampler)
+""",
+    ),
     "dataset that gives whatever comes next": (
         {"DLC417"},
         """

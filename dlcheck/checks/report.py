@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from dlcheck import pages
 from dlcheck.edits import Refused
 from dlcheck.findings import Applicability, Edit, Finding, Fix, Place
+from dlcheck.model.conditions import is_possible
 from dlcheck.model.values import Const, Value
 from dlcheck.model.worlds import World, product
 
@@ -94,7 +95,7 @@ def joint(*groups: Iterable[World]) -> list[World]:
     worlds = first
     for group in rest:
         worlds = list(dict.fromkeys(product(worlds, group)))[:MAX_WORLDS]
-    return worlds
+    return [world for world in worlds if is_possible(world)]
 
 
 def worlds(options: Iterable[OptionAlt]) -> list[World]:

@@ -146,7 +146,15 @@ def _made_truth(value: Made, where: Hashable) -> Truths:
         return _open(("symbol", "cuda"))
     if is_object(value):
         return [(True, ANY)]
+    if _is_predicate(value):
+        return _open(("truth", value.path))
     return _open(("truth", value.key if value.key is not None else where))
+
+
+def _is_predicate(value: Made) -> bool:
+    """``is_distributed()`` of a library, which answers the same wherever it is asked."""
+    asked = value.args is not None and not (value.args.positional or value.args.keywords or value.args.spreads)
+    return asked and "()" not in value.path and value.path.rpartition(".")[2].startswith(("is_", "has_", "use_"))
 
 
 def _both(ev: Evaluator, expr: forms.Bool, point: Point) -> Truths:
@@ -220,6 +228,26 @@ def _open_comparison(op: str, left: Value, right: Value, point: Point, at: int) 
     if op in _FLIPPED:
         return [(not answer, world) for answer, world in _open(("cmp", token, _FLIPPED[op], repr(right.value)))]
     return _open(("cmp", token, op, repr(right.value)))
+
+
+_NUMERIC = frozenset({"==", ">", ">="})  # the others are asked as the opposite of these
+
+
+def is_possible(world: World) -> bool:
+    """Whether some number passes all that a world says of one: none is 0 (``gpus == 0``) and above 1 (``gpus > 1``)."""
+    asked: dict[Hashable, list[tuple[str, float, Hashable]]] = {}
+    for key, answer in world.choices.items():
+        if isinstance(key, tuple) and len(key) == 4 and key[0] == "cmp" and key[2] in _NUMERIC:
+            try:
+                asked.setdefault(key[1], []).append((key[2], float(key[3]), answer))
+            except ValueError:
+                continue
+    return all(len(tests) < 2 or _some_number_passes(tests) for tests in asked.values())
+
+
+def _some_number_passes(tests: list[tuple[str, float, Hashable]]) -> bool:
+    candidates = {bound + step for _, bound, _ in tests for step in (-1, 0, 0.5, 1)}
+    return any(all(_COMPARE[op](number, bound) is answer for op, bound, answer in tests) for number in candidates)
 
 
 def _is_positive(value: Value) -> bool:

@@ -96,7 +96,7 @@ MORE = (
 
 
 def programs(*makers: str) -> Iterator[tuple[str, bytes]]:
-    """Name and bytes of files, four for each way to make a value of another."""
+    """Name and bytes of files, five for each way to make a value of another."""
     for maker in makers:
         for way, write in WAYS.items():
             yield f"{maker} {way}", (HEAD + write(maker)).encode()
@@ -131,9 +131,37 @@ def _attribute(maker: str) -> str:
     return start + more + fit
 
 
+_KEEPING = """\
+class Keeping(Dataset):
+    def __init__(self, x):
+        self.x = x
+
+    def __len__(self):
+        return len(self.x)
+
+    def __getitem__(self, index):
+        return self.x(self.x[index]), self.x[index]
+
+
+class More(Keeping):
+    def __init__(self, x):
+        super().__init__(x)
+        self.x = MAKER
+
+
+"""
+
+
+def _stored(maker: str) -> str:
+    body = f"x = More(x)\n{USES.format(x='x')}"
+    train = f"def train(x, net, total, kept):\n    for epoch in range(3):\n{_indented(body, 2)}"
+    return _KEEPING.replace("MAKER", maker.format(x="self.x")) + train
+
+
 WAYS = {
     "in a loop": _loop,
     "in a recursion": _recursion,
     "in what it returns": _returned,
     "in an attribute": _attribute,
+    "in a dataset": _stored,
 }

@@ -74,6 +74,7 @@ class Expressions:
     yielded: list[Exit] = field(default_factory=list)
     steps: int = 0
     _running: list[Scope] = field(default_factory=list)
+    _transforming: list[Made] = field(default_factory=list)
 
     def run(self, frame: Frame, state: State) -> list[Exit]:
         """The ends of the paths through the frame's function."""

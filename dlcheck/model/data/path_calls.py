@@ -98,7 +98,7 @@ class Calls(Expressions):
         if isinstance(value, (Bound, LambdaFunc)):
             return [(computed([*positional, *keywords.values()], fresh=False)._replace(kind=""), state)]
         if isinstance(value, Made):
-            return self._transformed(value, expr, positional, point, state)
+            return self._transformed_once(value, expr, positional, point, state)
         if isinstance(value, External) and "()" not in value.path:
             return [(self._library_call(value.path, expr, positional, keywords, point, state), state)]
         return None
@@ -121,6 +121,18 @@ class Calls(Expressions):
              State(state.names, after.kept, after.world, after.causes))
             for piece, _, after in exits
         ]  # fmt: skip
+
+    def _transformed_once(
+        self, value: Made, expr: forms.Call, positional: list[Piece], point: Point, state: State
+    ) -> Evaluated | None:
+        """A ``Compose`` can hold itself, as after ``transform = Compose([transform, ...])`` in each of many calls."""
+        if value in self._transforming:
+            return None
+        self._transforming.append(value)
+        try:
+            return self._transformed(value, expr, positional, point, state)
+        finally:
+            self._transforming.pop()
 
     def _transformed(
         self, value: Made, expr: forms.Call, positional: list[Piece], point: Point, state: State
