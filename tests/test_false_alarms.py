@@ -25,6 +25,21 @@ class Photos(Dataset):
 """
 
 CASES = {
+    "array of a copy that its caller waits for": (
+        {"DLC109"},
+        """
+import torch
+
+def start(tensor):
+    return tensor.to("cpu", non_blocking=True).numpy()
+
+def later(tensor, stream):
+    with torch.cuda.stream(stream):
+        array = start(tensor)
+    stream.synchronize()
+    return array.mean()
+""",
+    ),
     "shuffled where there is no sampler, by other words": (
         {"DLC411"},
         """

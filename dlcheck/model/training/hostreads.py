@@ -146,6 +146,8 @@ def _from_expression(move: Move, names: _Names) -> Outcome | None:
                 return None
         elif isinstance(outer, forms.Call):
             assert isinstance(inside, forms.Attr)
+            if inside.name == "numpy" and outer is around[-1] and _is_handed_on(move.link):
+                break  # an array of the same memory, that others read
             if inside.name not in _NOT_READING:
                 return Outcome("read", move.module, outer.at)
             if inside.name in ("to", "cuda", "record_stream"):
@@ -157,6 +159,13 @@ def _from_expression(move: Move, names: _Names) -> Outcome | None:
         inside = outer
     _bind(move.link, names, whole=True, move=move)
     return None
+
+
+def _is_handed_on(link: Link) -> bool:
+    """Whether a statement does nothing with its value but return it, or put it into an attribute."""
+    if isinstance(link.stmt, forms.Assign):
+        return all(isinstance(target, forms.Attr) for target in link.stmt.targets)
+    return isinstance(link.stmt, forms.Return)
 
 
 def _bind(link: Link, names: _Names, *, whole: bool, move: Move | None = None) -> None:
