@@ -120,6 +120,19 @@ EDGES: dict[str, tuple[str, Changes, list[str]]] = {
     ),
     "fork that was chosen": ("DLC217", {"num_workers=4": "num_workers=4, multiprocessing_context='fork'"}, ["unsafe"]),
     "no fork": ("DLC217", {"num_workers=4": "num_workers=4, multiprocessing_context='spawn'"}, []),
+    "a collation of torch's own, in words": (
+        "DLC424",
+        {"batch_size=32": "batch_size=32, collate_fn=torch.utils.data.default_collate"},
+        ["unsafe"],
+    ),
+    "a sampler in a dict": (
+        "DLC424",
+        {
+            "return DataLoader(dataset, batch_size=32, sampler=": "options = dict(sampler=",
+            "32, False))": "32, False))\n    return DataLoader(dataset, 32, **options)",
+        },
+        ["`sampler` is not set in the call of `DataLoader`"],
+    ),
     "an option that goes": ("DLC203", {}, ["safe"]),
     "one attribute made elsewhere, one here": (
         "DLC603",
