@@ -433,6 +433,15 @@ def test_a_call_in_a_helper_is_shown_where_it_is_called(tmp_path: Path, monkeypa
     ]
 
 
+def test_a_batch_sampler_is_shown_where_it_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    changes = {
+        "return DataLoader(": "batches = BatchSampler(RandomSampler(dataset), 32, False)\n    return DataLoader(",
+        "sampler=BatchSampler(RandomSampler(dataset), 32, False))": "sampler=batches)",
+    }
+    (finding,) = found("DLC424", changes, tmp_path, monkeypatch)
+    assert [(one.line, one.message) for one in finding.related] == [(18, "made here")]
+
+
 def test_a_nested_loop_is_shown_with_the_outer_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (finding,) = found("DLC209", {}, tmp_path, monkeypatch)
     assert [one.message for one in finding.related] == ["the loop over the same loader", "its workers persist"]
