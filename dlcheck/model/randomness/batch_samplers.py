@@ -57,8 +57,10 @@ def nested_batches(loader: Loader) -> Iterator[NestedBatches]:
 
 
 def plain_batches(loader: Loader) -> tuple[list[World], ...]:
-    """The worlds with a dataset of single samples; those without a batch sampler; those where torch collates."""
-    return _single_samples(loader), _without(loader, "batch_sampler"), _torchs_collate(loader)
+    """The worlds with a dataset of single samples; without a batch sampler; without shuffling; with torch's collation."""
+    alone = [option.world for option in loader.option("batch_sampler") if option.is_(None)]
+    unshuffled = [option.world for option in loader.option("shuffle") if not option.is_(True)]
+    return _single_samples(loader), alone, unshuffled, _torchs_collate(loader)
 
 
 # -- the sampler
@@ -115,10 +117,6 @@ def _values(project: Project, thunk: Thunk | None) -> list[Value]:
 
 
 # -- the loader
-
-
-def _without(loader: Loader, name: str) -> list[World]:
-    return [option.world for option in loader.option(name) if option.is_(None)]
 
 
 def _torchs_collate(loader: Loader) -> list[World]:
