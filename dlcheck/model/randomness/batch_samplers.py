@@ -11,7 +11,7 @@ from dlcheck.model import calling, library
 from dlcheck.model.data.kinds import Kinds
 from dlcheck.model.flow import links_of
 from dlcheck.model.scopes import Link, Scope, descend, dotted, expressions
-from dlcheck.model.values import Const, External, Instance, Made, Point, Thunk, Unknown, Value
+from dlcheck.model.values import Const, External, Instance, Made, Many, Point, Thunk, Unknown, Value
 from dlcheck.model.worlds import World
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def nested_batches(loader: Loader) -> Iterator[NestedBatches]:
 
 
 def plain_batches(loader: Loader) -> tuple[list[World], ...]:
-    """The worlds with a dataset of single samples; without a batch sampler; without shuffling; with torch's collation."""
+    """The worlds with a dataset of single samples; those with no batch sampler; unshuffled; collated by torch."""
     alone = [option.world for option in loader.option("batch_sampler") if option.is_(None)]
     unshuffled = [option.world for option in loader.option("shuffle") if not option.is_(True)]
     return _single_samples(loader), alone, unshuffled, _torchs_collate(loader)
@@ -77,12 +77,18 @@ def yields_batches(project: Project, value: Value) -> bool:
 
 
 def _yields_lists(project: Project, method: Scope, sampler: Instance) -> bool:
-    kinds, frame = Kinds(project.evaluator), project.evaluator.frame(method, self_=sampler)
-    yielded = [(site.expr, site.link) for site in method.yields if isinstance(site.expr, forms.Yield)]
+    frame = project.evaluator.frame(method, self_=sampler)
+    yielded = [(site.expr, Point(frame, site.link)) for site in method.yields if isinstance(site.expr, forms.Yield)]
     return bool(yielded) and all(
-        expr.value is not None and not expr.delegates and kinds.of(expr.value, Point(frame, link)).startswith("list[")
-        for expr, link in yielded
+        expr.value is not None and not expr.delegates and _is_list(project, expr.value, point)
+        for expr, point in yielded
     )
+
+
+def _is_list(project: Project, expr: forms.Expr, point: Point) -> bool:
+    """Whether it is a list; a tuple may be an index with something beside it."""
+    tuples = (isinstance(value, Many) and value.kind == "tuple" for value in project.evaluator.values(expr, point))
+    return not any(tuples) and Kinds(project.evaluator).of(expr, point).startswith("list[")
 
 
 def _is_mistaken(project: Project, sampler: Made | Instance, size: OptionAlt) -> bool:
