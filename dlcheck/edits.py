@@ -98,6 +98,24 @@ def remove_argument(
     return _edit(source, (*span, "")) if span else _COMMENT
 
 
+def rename_argument(
+    source: Source, facts: ModuleFacts, call: forms.Call, name: str, other: str, *, order: Sequence[str] | None = None
+) -> Edit | Refused:
+    """Give an argument's value to another parameter; refused where it is absent, or given by its place."""
+    index = _index(source, facts, call, name, order)
+    if isinstance(index, Refused):
+        return index
+    if index == _ABSENT:
+        return Refused(f"`{name}` is not an argument of this call")
+    if call.args[index].name is None:
+        return Refused(f"`{name}` is given by its place")
+    inside = _arguments(source.text, facts, call)
+    if inside is None:
+        return _LAYOUT
+    start = inside.items[index].start
+    return _change(source, start, start + len(name), other)
+
+
 def set_entry(source: Source, facts: ModuleFacts, dict_: forms.Dict, key: str, value: str) -> Edit | Refused:
     """Give a key of a dict literal another value, or add it at the end.
 

@@ -259,7 +259,7 @@ STUB = """\
 ```toml
 summary = "What the rule finds, in one line"
 message = "`{{call}}` does what it should not"
-help = "What to do instead, in one sentence"
+help = "What to do instead, in one sentence."
 severity = "warning"
 confidence = "medium"
 default = true
@@ -283,9 +283,14 @@ loader = DataLoader(dataset)  # {code}
 ```text
 ```
 
+Use instead:
+
+```python
+```
+
 ## Fix safety
 
-This rule has no fix.
+There is no fix: why not.
 
 ## When not to use it
 

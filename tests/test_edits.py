@@ -208,6 +208,27 @@ def test_remove_argument(before: str, after: str | None) -> None:
     assert edited(edits.remove_argument, before, "w") == after
 
 
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("f(w=1)", "f(worth=1)"),
+        ("f(a, w = (1), b=2)", "f(a, worth = (1), b=2)"),
+        (
+            "f(\n    a,  # A\n    w=[  # one\n        1\n    ],\n)",
+            "f(\n    a,  # A\n    worth=[  # one\n        1\n    ],\n)",
+        ),
+        ("f(a)", None),
+        ("f(**a)", None),
+    ],
+)
+def test_rename_argument(before: str, after: str | None) -> None:
+    assert edited(edits.rename_argument, before, "w", "worth") == after
+
+
+def test_an_argument_without_a_name_is_not_renamed() -> None:
+    assert edited(edits.rename_argument, "DL(ds, 8)", "batch_size", "size") is None
+
+
 def test_only_the_last_positional_argument_is_removed() -> None:
     assert edited(edits.remove_argument, "DL(ds, 8, True)", "shuffle") == "DL(ds, 8)"
     assert edited(edits.remove_argument, "DL(ds, 8, True)", "batch_size") is None

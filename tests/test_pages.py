@@ -5,7 +5,8 @@ Named blocks that follow one another, without words between, make up one program
 line; ``# DLC101, DLC101`` where it is found twice) are the findings, exactly.  A text block is the
 concise report on the program above it, a diff block what the fixes of the page's rule do to it.
 
-``python -m tests.test_pages`` writes rules/README.md anew.
+``python -m tests.test_pages`` writes rules/README.md anew; with a code behind it, it prints what the rule finds in each
+program of its page, and what its fixes change there.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from __future__ import annotations
 import difflib
 import os
 import re
+import sys
+import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -317,6 +320,25 @@ def test_what_a_rule_finds_at_its_fact_stands_there(code: str, tmp_path: Path, m
     assert all(fact == found for fact, found in places)
 
 
+def show(page: Page) -> None:
+    """Print what the text and diff blocks of a page can say, and why findings have no fix."""
+    for number, program in enumerate(programs(page), 1):
+        print(f"-- {number}, {program.section}")
+        with tempfile.TemporaryDirectory() as place:
+            os.chdir(place)
+            report = run(program, Path(place))
+            told = render(report, "concise", pages=PAGES, color=False).splitlines()
+            reasons = [
+                f"no fix in line {found.place.line}: {found.unfixed}" for found in report.findings if found.unfixed
+            ]
+            changes = changed_lines(program.files, fixed(program)) if report.findings else []
+            os.chdir(FOLDER)  # Windows removes no current folder
+        print(*filter(REPORTED.match, told), *reasons, *changes, "", sep="\n")
+
+
 if __name__ == "__main__":
     os.chdir(FOLDER)
-    Path("README.md").write_text(table(), encoding="utf-8")
+    if sys.argv[1:]:
+        show(PAGES[sys.argv[1]])
+    else:
+        Path("README.md").write_text(table(), encoding="utf-8")

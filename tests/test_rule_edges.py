@@ -120,6 +120,19 @@ EDGES: dict[str, tuple[str, Changes, list[str]]] = {
     ),
     "fork that was chosen": ("DLC217", {"num_workers=4": "num_workers=4, multiprocessing_context='fork'"}, ["unsafe"]),
     "no fork": ("DLC217", {"num_workers=4": "num_workers=4, multiprocessing_context='spawn'"}, []),
+    "a collation of torch's own, in words": (
+        "DLC424",
+        {"batch_size=32": "batch_size=32, collate_fn=torch.utils.data.default_collate"},
+        ["unsafe"],
+    ),
+    "a sampler in a dict": (
+        "DLC424",
+        {
+            "return DataLoader(dataset, batch_size=32, sampler=": "options = dict(sampler=",
+            "32, False))": "32, False))\n    return DataLoader(dataset, 32, **options)",
+        },
+        ["`sampler` is not set in the call of `DataLoader`"],
+    ),
     "an option that goes": ("DLC203", {}, ["safe"]),
     "one attribute made elsewhere, one here": (
         "DLC603",
@@ -418,6 +431,15 @@ def test_a_call_in_a_helper_is_shown_where_it_is_called(tmp_path: Path, monkeypa
         (9, "in each round of this loop"),
         (5, "called here"),
     ]
+
+
+def test_a_batch_sampler_is_shown_where_it_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    changes = {
+        "return DataLoader(": "batches = BatchSampler(RandomSampler(dataset), 32, False)\n    return DataLoader(",
+        "sampler=BatchSampler(RandomSampler(dataset), 32, False))": "sampler=batches)",
+    }
+    (finding,) = found("DLC424", changes, tmp_path, monkeypatch)
+    assert [(one.line, one.message) for one in finding.related] == [(18, "made here")]
 
 
 def test_a_nested_loop_is_shown_with_the_outer_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -147,6 +147,15 @@ def set_in_call(loader: Loader, option: OptionAlt, name: str, text: str) -> Chan
     return _set(loader, holder, name, text)
 
 
+def rename_in_call(loader: Loader, option: OptionAlt, name: str, other: str) -> Change | Refused:
+    """Give what is written for one option to another one, in the constructor's call."""
+    holder = _holder(loader.project, option.module, option.at) if option.module is not None else None
+    if holder is None or holder.form is not loader.call:
+        return Refused(f"`{name}` is not set in the call of `{loader.class_name}`")
+    step = partial(edits.rename_argument, name=name, other=other, order=_order(loader))
+    return _written(loader, holder, loader.call, step)
+
+
 def remove_option(loader: Loader, option: OptionAlt, name: str) -> Change | Refused:
     """Remove an option where it is written: an argument, or an entry of a dict literal."""
     if option.module is None:

@@ -518,20 +518,18 @@ def _is_reported_handle(loader: Loader, dataset: DatasetClass, attribute: str) -
 
 @rule("DLC422")
 def loader_attribute_after_init(change: LoaderChange) -> Iterator[Finding]:
-    variant = _change_variant(change)
-    if variant is not None:
-        related = []
-        if change.ref is not None:
-            related.append(Spot(change.ref.point.module, _name_at(change.ref), "the loader is built here"))
-        yield finding(
-            "DLC422",
-            Spot(change.module, change.at),
-            change.link,
-            variant=variant,
-            related=related,
-            change=change.text,
-            name=change.name,
-        )
+    variant, ref = _change_variant(change), change.ref
+    if variant is None:
+        return
+    yield finding(
+        "DLC422",
+        Spot(change.module, change.at),
+        change.link,
+        variant=variant,
+        related=[Spot(ref.point.module, _name_at(ref), "the loader is built here")] if ref is not None else [],
+        change=change.text,
+        name=change.name,
+    )
 
 
 def _change_variant(change: LoaderChange) -> str | None:

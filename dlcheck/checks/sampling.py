@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 
 from dlcheck.checks.epoch_edits import tell_epoch
 from dlcheck.checks.option_edits import (
@@ -12,6 +13,7 @@ from dlcheck.checks.option_edits import (
     argument_text,
     fix_of,
     remove_option,
+    rename_in_call,
     set_in_call,
     siblings,
 )
@@ -23,6 +25,7 @@ from dlcheck.findings import Finding, Fix
 from dlcheck.model import library
 from dlcheck.model.conditions import is_object
 from dlcheck.model.loaders import Loader, OptionAlt
+from dlcheck.model.randomness.batch_samplers import NestedBatches, nested_batches, plain_batches, yields_batches
 from dlcheck.model.randomness.samplers import distributed_samplers
 from dlcheck.model.randomness.sharding import shares_out
 from dlcheck.model.scopes import Scope
@@ -200,3 +203,40 @@ def _one_of_them(loader: Loader, name: str, option: OptionAlt, others: list[Opti
             change = change._replace(shared=False)  # who gives no sampler still shuffles
         return fix_of("safe", f"Set `shuffle={text} is None`", [change])
     return fix_of("unsafe", f"Remove `{name}`", [alone(remove_option(loader, option, name))])
+
+
+@rule("DLC424")
+def batch_sampler_as_sampler(loader: Loader) -> Iterator[Finding]:
+    if loader.path != library.DATALOADER and not loader.path.startswith("torchdata."):
+        return
+    for nested in islice(_nested(loader), 1):
+        spot = written(nested.option, loader)
+        made = [Spot(point.module, at, "made here") for point, at in nested.made_at if at != spot.at]
+        yield finding(
+            "DLC424",
+            spot,
+            loader.project.link_at(spot.module, spot.at),
+            related=[*elsewhere(nested.option, loader, "set here"), *made, *provenance(nested.size.value)],
+            fix=_as_batch_sampler(loader, nested),
+            sampler=nested.name,
+        )
+
+
+def _nested(loader: Loader) -> Iterator[NestedBatches]:
+    for nested in nested_batches(loader):
+        if joint([nested.option.world], [nested.size.world], *plain_batches(loader), loader.worlds()):
+            yield nested
+
+
+def _as_batch_sampler(loader: Loader, nested: NestedBatches) -> Fix | Refused:
+    """The sampler decides what is in a batch, and what it excludes goes."""
+    batched = all(yields_batches(loader.project, alt.value) for alt in _alternatives(loader, "sampler"))
+    if not batched or not all(any(_nested(other)) for other in siblings(loader)):
+        return Refused("only some callers give it batches as samples")
+    excluded = [("batch_size", nested.size)]
+    excluded += [("drop_last", drop) for drop in loader.option("drop_last") if drop.given and not drop.is_(False)]
+    removed = [remove_option(loader, option, name) for name, option in excluded]
+    renamed = rename_in_call(loader, nested.option, "sampler", "batch_sampler")
+    # All that call the constructor here are mended by one change there; what is set elsewhere may serve another.
+    own = [change if isinstance(change, Change) and change.form is loader.call else alone(change) for change in removed]
+    return fix_of("unsafe", "Give it as `batch_sampler`", [renamed, *own])

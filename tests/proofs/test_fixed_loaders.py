@@ -14,7 +14,12 @@ pytestmark = [
     pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="the fixed loaders need torch"),
 ]
 
-IMPORTS = "import torch\nfrom torch.utils.data import DataLoader, RandomSampler, TensorDataset, random_split\n\n\n"
+IMPORTS = """\
+import torch
+from torch.utils.data import BatchSampler, DataLoader, RandomSampler, TensorDataset, random_split
+
+
+"""
 
 
 def run(code: str, place: Path, patch: pytest.MonkeyPatch, text: str) -> Any:
@@ -61,6 +66,20 @@ def main():
     return [len(build([1, 2, 3, 4])), len(build([1, 2, 3, 4], True)), type(build([1]).sampler).__name__]
 """
     assert run("DLC411", tmp_path, monkeypatch, text) == [4, 3, "RandomSampler"]
+
+
+def test_a_batch_sampler_decides_what_is_in_a_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = """\
+def build(data, size):
+    rows = RandomSampler(data)
+    return DataLoader(data, batch_size=size, sampler=BatchSampler(rows, size, False), drop_last=True)
+
+
+def main():
+    loaders = build(TensorDataset(torch.zeros(8, 2)), 4), build(TensorDataset(torch.zeros(5, 2)), 2)
+    return [[tuple(rows.shape) for (rows,) in loader] for loader in loaders]
+"""
+    assert run("DLC424", tmp_path, monkeypatch, text) == [[(4, 2)] * 2, [(2, 2), (2, 2), (1, 2)]]
 
 
 def test_a_split_is_the_same_at_every_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

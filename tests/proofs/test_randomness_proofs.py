@@ -11,7 +11,16 @@ import numpy as np
 import pytest
 import torch
 from real_workers import forkserver
-from torch.utils.data import DataLoader, Dataset, DistributedSampler, IterableDataset, RandomSampler, get_worker_info
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    Dataset,
+    DistributedSampler,
+    IterableDataset,
+    RandomSampler,
+    TensorDataset,
+    get_worker_info,
+)
 
 EPOCHS, SAMPLES, WORKERS = 3, 8, 2
 ALL = EPOCHS * SAMPLES
@@ -298,6 +307,28 @@ def test_an_iterable_dataset_has_no_order_to_choose() -> None:
     with pytest.raises(ValueError, match="expected unspecified shuffle option"):
         DataLoader(Items(), shuffle=True)
     assert len(list(DataLoader(Items(), batch_size=4))) == 3
+
+
+@pytest.mark.proves("DLC424")
+def test_a_batch_sampler_as_sampler_makes_batches_of_batches() -> None:
+    def batches(count: int, role: str, **options: Any) -> list[tuple[int, ...]]:
+        dataset = TensorDataset(torch.zeros(count, 2))
+        options[role] = BatchSampler(RandomSampler(dataset), 32, drop_last=False)
+        return [tuple(rows.shape) for (rows,) in DataLoader(dataset, **options)]
+
+    assert batches(256, "sampler", batch_size=32) == [(8, 32, 2)]
+    with pytest.raises(RuntimeError, match="equal size"):
+        batches(100, "sampler", batch_size=32)
+    assert batches(100, "batch_sampler") == [(32, 2)] * 3 + [(4, 2)]
+    assert batches(100, "sampler", batch_size=None) == [(32, 2)] * 3 + [(4, 2)]
+
+
+@pytest.mark.proves("DLC424")
+def test_a_sequence_has_no_index_that_is_a_list() -> None:
+    sampler = BatchSampler(RandomSampler(numbers(8)), 4, drop_last=False)
+    with pytest.raises(TypeError, match="indices must be integers"):
+        list(DataLoader(numbers(8), batch_size=4, sampler=sampler))
+    assert len(list(DataLoader(numbers(8), batch_sampler=sampler))) == 2
 
 
 # -- again
