@@ -20,7 +20,6 @@ from sessions import DOCUMENTS, ROOT, Block, Play, Wrong
 
 from dlcheck import pages
 from dlcheck.checks import RULES
-from dlcheck.cli import cli
 from dlcheck.config import KEYS
 from dlcheck.measure import words
 from website import commands, figures, generate, links, proofs, rules, settings, terminal
@@ -184,7 +183,7 @@ def test_each_command_has_a_page_with_all_its_options(made: dict[str, str]) -> N
     assert set(commands.names()) >= {"check", "rule", "rules", "measure", "advise", "env", "config", "lsp"}
     for name in commands.names():
         text = made[f"commands/{name}.md"]
-        options = [param.opts[-1] for param in cli.commands[name].params if isinstance(param, click.Option)]
+        options = [param.opts[-1] for param in commands.named(name).params if isinstance(param, click.Option)]
         assert [option for option in options if option not in text] == []
         assert f"[`dlcheck {name}`]({name}.md)" in made["commands/index.md"]
 
@@ -231,8 +230,10 @@ def test_links_of_the_site_lead_to_its_pages(made: dict[str, str]) -> None:
 
 
 def test_what_is_no_page_is_named_and_not_linked() -> None:
-    text = "[the tests](../tests/test_docs.py), [`cli.py`](../dlcheck/cli.py), [start](../README.md#use), [here](#x)"
-    told = "the tests (`tests/test_docs.py`), `dlcheck/cli.py`, [start](index.md#use), [here](#x)"
+    text = (
+        "[the tests](../tests/test_docs.py), [`cache.py`](../dlcheck/cache.py), [start](../README.md#use), [here](#x)"
+    )
+    told = "the tests (`tests/test_docs.py`), `dlcheck/cache.py`, [start](index.md#use), [here](#x)"
     assert links.rewritten(text, "docs/a.md", "a.md") == told
 
 

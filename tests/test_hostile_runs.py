@@ -278,9 +278,9 @@ def test_current_folder_that_is_gone(tmp_path: Path) -> None:
 
 def test_a_fault_of_our_own_exits_with_two(good: Path) -> None:
     script = (
-        "import sys, dlcheck.cli as cli\n"
+        "import sys\nfrom dlcheck.cli import check, main\n"
         "def broken(*_, **__): raise ZeroDivisionError('x')\n"
-        "cli._load = broken\nsys.argv = ['dlcheck', 'check', 'good.py']\ncli.main()\n"
+        "check.configured = broken\nsys.argv = ['dlcheck', 'check', 'good.py']\nmain()\n"
     )
     done = subprocess.run([sys.executable, "-c", script], cwd=good, text=True, capture_output=True, check=False)
     assert done.returncode == 2

@@ -15,25 +15,32 @@ from dlcheck.sections import OTHERS, Sectioned
 
 def names() -> list[str]:
     """The commands, in the order of `dlcheck --help`."""
-    context = click.Context(cli, info_name="dlcheck")
-    return [name for name in cli.list_commands(context) if not cli.commands[name].hidden]
+    return [name for name in cli.list_commands(_top()) if not named(name).hidden]
+
+
+def named(name: str) -> click.Command:
+    """A command by its name."""
+    command = cli.get_command(_top(), name)
+    assert command is not None
+    return command
+
+
+def _top() -> click.Context:
+    return click.Context(cli, info_name="dlcheck")
 
 
 def index() -> str:
     """The page of `dlcheck` itself."""
-    context = click.Context(cli, info_name="dlcheck")
     lines = ["# Commands", "", *_words(cli.help or ""), "", "| command | what it does |", "| --- | --- |"]
-    lines += [
-        f"| [`dlcheck {name}`]({name}.md) | {_cell(cli.commands[name].get_short_help_str(200))} |" for name in names()
-    ]
-    lines += ["", "## Options", "", *_options(context, cli.get_params(context))]
+    lines += [f"| [`dlcheck {name}`]({name}.md) | {_cell(named(name).get_short_help_str(200))} |" for name in names()]
+    lines += ["", "## Options", "", *_options(_top(), cli.get_params(_top()))]
     return "\n".join([*lines, ""])
 
 
 def markdown(name: str) -> str:
     """The page of a command."""
-    command = cli.commands[name]
-    context = click.Context(command, info_name=name, parent=click.Context(cli, info_name="dlcheck"))
+    command = named(name)
+    context = click.Context(command, info_name=name, parent=_top())
     usage = command.get_usage(context).removeprefix("Usage: ")
     lines = [f"# dlcheck {name}", "", "```text", usage, "```", "", *_words(command.help or ""), ""]
     elsewhere = command.elsewhere if isinstance(command, Sectioned) else {}

@@ -1,0 +1,23 @@
+"""``dlcheck lsp``."""
+
+from __future__ import annotations
+
+import click
+
+from dlcheck.cli.speaking import Fault
+
+
+@click.command()
+def lsp() -> None:
+    """Speak the language server protocol on standard input and output, for editors.
+
+    It needs pygls: `pip install "dlcheck[lsp]"`.
+    """
+    from dlcheck.lsp import serve
+
+    try:
+        serve()
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in ("pygls", "lsprotocol"):
+            raise
+        raise Fault('the language server needs pygls: `pip install "dlcheck[lsp]"`') from None
