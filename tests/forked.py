@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import gc
+import importlib
 import json
 import os
 import signal
@@ -69,6 +70,8 @@ def _serve() -> None:
     import dlcheck.facts.walk
     import dlcheck.model.subjects
 
+    for module, _ in dlcheck.cli.COMMANDS.values():
+        importlib.import_module(f"dlcheck.cli.{module}")
     gc.freeze()
     for line in sys.stdin:
         child = os.fork()
@@ -85,6 +88,7 @@ def _become(arguments: list[str], cwd: str, environment: dict[str, str], streams
     os.environ.clear()
     os.environ.update(environment)
     sys.argv = ["dlcheck", *arguments]
+    sys.dont_write_bytecode = True  # else the first run of a command would write what later ones do not
     for number, name in enumerate([os.devnull, *streams]):
         file = os.open(name, os.O_RDWR | os.O_CREAT)
         os.dup2(file, number)

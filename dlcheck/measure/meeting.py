@@ -130,6 +130,17 @@ class Line:
         message: Message = json.loads(line)
         return message
 
+    def end(self, limit_s: float) -> None:
+        """Say that it is over, and close when the other rank has: an answer that nobody has read would take it back."""
+        with contextlib.suppress(OSError, Lost):
+            self.send({"do": "end"})
+            self._stream.shutdown(socket.SHUT_WR)
+            until = time.monotonic() + limit_s
+            self._stream.settimeout(max(0.05, limit_s))
+            while self._stream.recv(65536) and time.monotonic() < until:
+                self._stream.settimeout(max(0.05, until - time.monotonic()))
+        self.close()
+
     def close(self) -> None:
         with contextlib.suppress(OSError):
             self._stream.close()
@@ -192,10 +203,9 @@ class Leader:
                 return said
 
     def close(self) -> None:
+        until = time.monotonic() + GRACE_S
         for line in self.others:
-            with contextlib.suppress(Lost):
-                line.send({"do": "end"})
-            line.close()
+            line.end(until - time.monotonic())
         self._server.close()
         with contextlib.suppress(OSError):
             os.unlink(self._file)

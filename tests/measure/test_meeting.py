@@ -117,6 +117,26 @@ def test_an_answer_that_comes_late_is_no_answer_to_what_came_after(places: list[
         assert [said["heard"] for said in leader.hear(20)] == ["that", "that"]
 
 
+def test_an_answer_that_comes_too_late_does_not_lose_the_end(places: list[Place]) -> None:
+    heard: list[Any] = []
+
+    def slow(own: Place) -> None:
+        line = join(own, 20)
+        said = line.receive(20)
+        for _ in range(3):  # the first is thrown away when it comes, the next ones meet a closed line
+            time.sleep(0.2)
+            line.send({"number": said["number"]})
+        heard.append(line.receive(20))
+        line.close()
+
+    threads = [aside(partial(slow, own)) for own in places[1:]]
+    with Leader(places[0], 20) as leader:
+        leader.tell({"do": "this"})  # and has no time to hear what they answer
+    for thread in threads:
+        thread.join(20)
+    assert heard == [{"do": "end"}] * 2
+
+
 def test_strangers_are_sent_away(places: list[Place]) -> None:
     def knocks() -> None:
         while not os.path.exists(places[0].file):
