@@ -486,7 +486,12 @@ def test_a_factory_that_fails_is_told_with_its_line(function: str, said: str, co
 @TORCH
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "words", [["--run", "python train.py"], ["--run", "python train.py", "--extract"], ["--factory", "train:make"]]
+    "words",
+    [
+        ["--run", "python train.py"],
+        pytest.param(["--run", "python train.py", "--extract"], marks=pytest.mark.long),
+        pytest.param(["--factory", "train:make"], marks=pytest.mark.long),
+    ],
 )
 def test_that_a_stand_in_is_measured_instead_is_said(words: list[str], console: Console, tmp_path: Path) -> None:
     numpy = pytest.importorskip("numpy")
@@ -508,8 +513,8 @@ def test_a_stand_in_that_was_asked_for_is_not_explained(console: Console, tmp_pa
     "words",
     [
         ["--run", "no-such-program x"],
-        ["--run", "python nothing.py"],
-        ["--factory", "nothing:make"],
+        pytest.param(["--run", "python nothing.py"], marks=pytest.mark.long),
+        pytest.param(["--factory", "nothing:make"], marks=pytest.mark.long),
         ["--factory", "train:nothing"],
     ],
     ids=" ".join,

@@ -121,7 +121,7 @@ JSON = ("--output-format", "json")
 
 @NEED_TORCH
 @POSIX
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.skipif(TORCHRUN is None, reason="needs torchrun")
 def test_ranks_are_measured_together_and_the_first_one_speaks(project: Path) -> None:
     words = [str(TORCHRUN), "--nproc-per-node", "2", "--master-port", "0", "-m", "dlcheck", "measure", "."]

@@ -317,7 +317,7 @@ def test_what_spawn_cannot_pickle_is_a_row(console: Console) -> None:
 @POSIX
 @pytest.mark.slow
 def test_where_one_start_method_fails_the_next_is_tried(console: Console) -> None:
-    words = ("--factory", "data:unpicklable", *SMALL, "--start-methods", "spawn,fork", "--no-records")
+    words = ("--factory", "data:unpicklable", *SMALL, "--budget", "15", "--start-methods", "spawn,fork", "--no-records")
     found = read(console(*words))
     assert any(row["start_method"] == "fork" and row["failure"] is None for row in found["rows"])
 
@@ -363,8 +363,15 @@ def test_a_program_is_caught_at_its_loader_and_leaves_nothing(console: Console, 
 def test_the_loader_of_a_line_is_caught(console: Console) -> None:
     line = next(number for number, text in enumerate(TRAIN.splitlines(), 1) if "Rows(400)" in text)
     command = ("--run", f"'{sys.executable}' train.py --look", "--extract", *SMALL, "--workers", "0", "--no-records")
-    assert read(console(*command))["workload"]["batches"] == 40
     assert read(console(*command, "--loader", f"train.py:{line}"))["workload"]["batches"] == 50
+
+
+@NEED_TORCH
+@POSIX
+@pytest.mark.long
+def test_the_first_loader_is_caught(console: Console) -> None:
+    command = ("--run", f"'{sys.executable}' train.py --look", "--extract", *SMALL, "--workers", "0", "--no-records")
+    assert read(console(*command))["workload"]["batches"] == 40
 
 
 @NEED_TORCH
@@ -404,6 +411,7 @@ def test_ctrl_c_reports_what_is_known(project: Path) -> None:
 
 @NEED_TORCH
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_small_budget_is_no_error(console: Console) -> None:
     found = read(console("--factory", "data:loader", *SMALL[:-1], "12", "--step-seconds", "0.01", "--no-records"))
     assert found["rows"]
