@@ -321,7 +321,7 @@ class _Run:
 
     def _parse(self, file: _File, source: Source, matters: bool) -> None:
         from dlcheck.facts import Unreadable
-        from dlcheck.facts.gate import refuse_hazards
+        from dlcheck.facts.gate import refuse_unless_python
 
         file.unreadable = [self._left_out(source, cell) for cell in source.left_out]
         file.checked = not source.left_out
@@ -330,7 +330,7 @@ class _Run:
                 file.facts = self._facts(source)
                 file.partly = bool(source.left_out)
             else:  # nothing to say of it, unless it is broken
-                refuse_hazards(source.text)
+                refuse_unless_python(source.text)
         except Unreadable as error:
             file.checked = False
             file.unreadable = [self._unreadable(_place(source, error.line, error.column), error.message)]

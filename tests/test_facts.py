@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from dlcheck.facts import Unreadable, extract, forms
 from dlcheck.facts.forms import ModuleFacts
+from dlcheck.facts.gate import refuse_hazards, refuse_unless_python
 from dlcheck.files import decode, to_source
 from dlcheck.source import Source
 
@@ -599,3 +600,37 @@ def test_what_is_wrong_beside_a_long_table_is_placed_where_it_stands() -> None:
     with pytest.raises(Unreadable) as caught:
         extract(source("x = [\n" + "".join(f"{number},\n" for number in NUMBERS) + "]\ny = = 1\n"))
     assert caught.value.line == len(NUMBERS) + 3
+
+
+# Only whether it is Python
+
+BROKEN = [
+    "y = = 1\n",
+    "\n\ndef f(:\n",
+    "x = '\n",
+    "if x:\npass\n",
+    "x = 1\0\n",
+    "return = 2\n",
+    "print 'x'\n",
+    "(" * 5000,
+]
+
+
+@pytest.mark.parametrize("text", BROKEN, ids=range(len(BROKEN)))
+def test_a_file_that_nobody_reads_is_broken_where_a_tree_of_it_would_be(text: str) -> None:
+    with pytest.raises(Unreadable) as alone:
+        refuse_unless_python(text)
+    with pytest.raises(Unreadable) as whole:
+        refuse_hazards(text)
+    assert (alone.value.line, alone.value.column, str(alone.value)) == (
+        whole.value.line, whole.value.column, str(whole.value)
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["def f(a, a): pass\n", "nonlocal x\n", "def f(x):\n    global x\n", "return 1\n", "\ufeffx = 1\n"],
+)
+def test_what_only_the_compiler_refuses_is_python(text: str) -> None:
+    refuse_hazards(text)
+    refuse_unless_python(text)
