@@ -25,6 +25,76 @@ class Photos(Dataset):
 """
 
 CASES = {
+    "size of a batch that the user has to give": (
+        {"DLC411"},
+        """
+import argparse
+from torch.utils.data import DataLoader
+
+def main(dataset):
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--batch-size", type=int)
+    args = parser.parse_args()
+    return DataLoader(dataset, batch_size=args.batch_size, drop_last=True)
+""",
+    ),
+    "device that a worker gives nobody": (
+        {"DLC105", "DLC216"},
+        """
+from torch.utils.data import DataLoader, Dataset
+
+def move(item, device):
+    if device == "pin":
+        return item.pin_memory()
+    return item.to("cuda")
+
+class Shared:
+    def read(self, index, device=None):
+        row = self.rows[index]
+        if device is not None:
+            return move(row, device)
+        return row.clone()
+
+class Rows(Dataset):
+    def __init__(self):
+        self.shared = Shared()
+    def __len__(self):
+        return 100
+    def __getitem__(self, index):
+        return self.shared.read(index)
+
+loader = DataLoader(Rows(), num_workers=4, multiprocessing_context="fork")
+""",
+    ),
+    "functions that a worker does not hand over": (
+        {"DLC105", "DLC216"},
+        """
+from torch.utils.data import DataLoader, Dataset
+
+def apply(function, data):
+    if isinstance(data, (list, tuple)):
+        return type(data)([apply(function, item) for item in data])
+    return function(data)
+
+def copied(item):
+    return item.clone()
+
+def moved(item):
+    return item.pin_memory().to("cuda")
+
+class Rows(Dataset):
+    def __init__(self, rows):
+        self.rows = rows
+    def __len__(self):
+        return len(self.rows)
+    def __getitem__(self, index):
+        return apply(copied, self.rows[index])
+
+def train(net, rows):
+    for batch in DataLoader(Rows(rows), num_workers=4):
+        net(apply(moved, batch))
+""",
+    ),
     "array of a copy that its caller waits for": (
         {"DLC109"},
         """

@@ -350,8 +350,14 @@ def options(ev: Evaluator, ref: LoaderRef, name: str) -> list[OptionAlt]:
         for alt in _option(ev, construction.path, construction.args, name):
             both = alt.world.merge(construction.world)
             if both is not None:
-                out.append(alt._replace(world=both))
+                value = UNKNOWN if name == "batch_size" and _is_to_be_given(alt.value) else alt.value
+                out.append(alt._replace(value=value, world=both))
     return out or [OptionAlt(UNKNOWN, ANY, None, 0)]
+
+
+def _is_to_be_given(value: Value) -> bool:
+    """Whether a default is the gap that users fill: nobody switches batching off by leaving the size out."""
+    return value == Const(None) and isinstance(value, Const) and value.free is not None
 
 
 def option_alts(ev: Evaluator, ref: LoaderRef, name: str) -> list[Alt]:

@@ -243,6 +243,8 @@ class _Walk:
     def _call(self, site: Site, frame: Frame, world: World) -> None:
         ev = self.project.evaluator
         ev.fresh()
+        if not worlds_in_worker(self.project, site.link, frame, world):
+            return
         point = Point(frame, site.link, site.inner)
         call = site.expr
         assert isinstance(call, forms.Call)
@@ -254,7 +256,8 @@ class _Walk:
             if isinstance(value, External):
                 known = True
                 self.code.calls.append(WorkerCall(site, point, value.path, both))
-            self.enter(value, calling.arguments(call, point), both)
+            if not _is_given_by_anybody(call.func, frame):
+                self.enter(value, calling.arguments(call, point), both)
         if not known:
             self.code.calls.append(WorkerCall(site, point, "", world))
 
@@ -332,6 +335,19 @@ class _Walk:
                         method = self.project.method(value.cls, "__iter__")
                         if method is not None:
                             self.add(ev.frame(method, self_=value), world)
+
+
+def _is_given_by_anybody(func: forms.Expr, frame: Frame) -> bool:
+    """Whether what is called is an argument, in a frame of any caller, as one of a function that calls itself is.
+
+    Callers that run in no worker hand over functions that run in none.
+    """
+    while isinstance(func, forms.Attr):
+        func = func.value
+    if frame.args is not None or not isinstance(func, forms.Name):
+        return False
+    own = 1 if frame.scope.owner is not None else 0
+    return any(param.name == func.id for param in frame.scope.function.params[own:])
 
 
 def _inside(inner: Inner | None, around: Inner | None) -> bool:
