@@ -102,6 +102,12 @@ class Page:
         )
 
     @property
+    def severities(self) -> tuple[str, ...]:
+        """Its own first, then those of its variants."""
+        of_variants = (said.severity or self.severity for said in self.variants.values())
+        return tuple(dict.fromkeys((self.severity, *of_variants)))
+
+    @property
     def documentation(self) -> str:
         """What people read: the body up to the cases that only tests need."""
         return self.body.split(f"\n{HIDDEN}", 1)[0].strip() + "\n"

@@ -25,6 +25,47 @@ class Photos(Dataset):
 """
 
 CASES = {
+    "trackers of which nobody knows what they keep": (
+        {"DLC503"},
+        """
+import sys
+from labml import tracker
+from torch.utils.data import DataLoader
+
+d2l = sys.modules[__name__]
+
+def train(self, net, dataset, optimizer):
+    metric = d2l.Accumulator(2)
+    for inputs, labels in DataLoader(dataset):
+        loss = net(inputs, labels)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        tracker.add("loss.train", loss)
+        metric.add(loss, len(labels))
+        self.trainer.fit_loop.running_loss.append(loss)
+""",
+    ),
+    "end of a dataset that people iterate": (
+        {"DLC320"},
+        """
+from torch.utils.data import DataLoader, Dataset
+
+class Masks(Dataset):
+    def __init__(self, paths, size=None):
+        self.paths, self.size = paths, size
+    def __len__(self):
+        return len(self.paths)
+    def __getitem__(self, index):
+        if self.size is not None and self.size == index:
+            raise StopIteration
+        if self.size is None and len(self.paths) == index:
+            raise StopIteration
+        return read(self.paths[index])
+
+loader = DataLoader(Masks(["a"]), batch_size=2)
+""",
+    ),
     "size of a batch that the user has to give": (
         {"DLC411"},
         """

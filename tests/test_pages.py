@@ -31,7 +31,7 @@ from dlcheck.findings import Finding
 from dlcheck.fixing import fix
 from dlcheck.pages import Page
 from dlcheck.report import render
-from website.rules import FAMILIES, severities
+from website.rules import FAMILIES
 
 FOLDER = Path(__file__).resolve().parent.parent / "rules"
 PAGES = pages.load()
@@ -273,7 +273,7 @@ def _row(page: Page) -> str:
     cells = (
         f"[{page.code}]({page.code}-{page.name}.md)",
         page.name,
-        severities(page),
+        ", ".join(page.severities),
         "on" if page.default else "off",
         page.fix,
         page.measure or "no",

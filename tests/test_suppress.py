@@ -120,7 +120,7 @@ def test_of_rules_that_did_not_run_nothing_is_known() -> None:
     ("comment", "words"),
     [
         ("# dlcheck: ignore", "it names no rule: write `# dlcheck: ignore[DLC101]`"),
-        ("# dlcheck: ignore DLC203", "it names no rule"),
+        ("# dlcheck: ignore DLC203, DLC501", "brackets are missing: write `# dlcheck: ignore[DLC203, DLC501]`"),
         ("# dlcheck: ignore[]", "it names no rule"),
         ("# dlcheck: file-ignore", "write `# dlcheck: file-ignore[DLC101]`"),
         (
@@ -129,7 +129,7 @@ def test_of_rules_that_did_not_run_nothing_is_known() -> None:
         ),
         ("# dlcheck: ignore[DLC2O3]", "there is no rule `DLC2O3`; did you mean `DLC"),
         ("# dlcheck: ignore[worker-options-without-worker]", "did you mean `worker-options-without-workers`?"),
-        ("# dlcheck: ignore[DLC203", "it names no rule"),
+        ("# dlcheck: ignore[DLC203", "brackets are missing: write `# dlcheck: ignore[DLC203]`"),
         ("# noqa: DLC999", "there is no rule `DLC999`"),
     ],
 )

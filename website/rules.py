@@ -70,16 +70,12 @@ def index(known: dict[str, Page]) -> str:
     return "\n".join([*lines, ""])
 
 
-def severities(page: Page) -> str:
-    """A rule's severities, its own first."""
-    said = (page.variant(name).severity or page.severity for name in ("", *page.variants))
-    return ", ".join(dict.fromkeys(said))
-
-
 def _row(page: Page) -> str:
     link = f"[{page.code}<br>{page.name}]({file_name(page)})"
     default = "on" if page.default else "off"
-    return f"| {link} | {page.summary} | {severities(page)} | {default} | {page.fix} | {page.measure or 'no'} |"
+    return (
+        f"| {link} | {page.summary} | {', '.join(page.severities)} | {default} | {page.fix} | {page.measure or 'no'} |"
+    )
 
 
 def _table(page: Page) -> Iterator[str]:
@@ -87,7 +83,7 @@ def _table(page: Page) -> Iterator[str]:
     yield "| severity | confidence | default | fix | measured by | since |"
     yield "|" + " --- |" * 6
     default = "on" if page.default else "off"
-    yield f"| {severities(page)} | {page.confidence} | {default} | {page.fix} | {measured} | {page.since} |"
+    yield f"| {', '.join(page.severities)} | {page.confidence} | {default} | {page.fix} | {measured} | {page.since} |"
 
 
 def _also(page: Page) -> Iterator[str]:

@@ -86,13 +86,14 @@ def _handle_variant(loader: Loader, handle: Handle, workers: OptionAlt) -> str:
 
 
 def _handle(loader: Loader, dataset: DatasetClass, handle: Handle, workers: OptionAlt, variant: str) -> Finding:
+    caption = "the workers that inherit it" if variant == "fork-shared" else "the workers"
     return finding(
         "DLC304",
         Spot(handle.module, handle.at),
         handle.link,
         variant=variant,
         related=[
-            written(workers, loader)._replace(caption="the workers that inherit it"),
+            written(workers, loader)._replace(caption=caption),
             *provenance(workers.value),
         ],
         fix=opened_in_each_process(dataset, handle),

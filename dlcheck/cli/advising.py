@@ -55,7 +55,11 @@ def _machine_facts(path: str, python: str | None) -> Facts:
 @click.option("--machine", metavar="FILE", help="Another machine, as `dlcheck env --output-format json` told of it.")
 @click.option("--data", metavar="PATH", help="Where the data lie.  [the first of PATHS]")
 @click.option("--ranks", type=click.IntRange(min=1), help="Processes that train on the machine, each with its workers.")
-@click.option("--diff", is_flag=True, help="Show what --fix would change in loaders and copies, and write nothing.")
+@click.option(
+    "--diff",
+    is_flag=True,
+    help="Show what --fix --unsafe-fixes would change in loaders and copies, on any machine; write nothing.",
+)
 def advise(paths: tuple[str, ...], form: str, diff: bool, **options: Any) -> int:
     """Say what to set in each loader on this machine, and why.
 

@@ -30,8 +30,8 @@ from dlcheck.sections import Sectioned
 def check(paths: tuple[str, ...], **options: Any) -> int:
     """Check files and folders; `-` reads standard input.
 
-    Exit status: 0 where nothing is found, 1 where something is, 2 for faults of usage, of the
-    configuration or of dlcheck itself.
+    Exit status: 1 where something of severity warning or error is found (--fail-on moves the line), 2 for faults
+    of usage, of the configuration or of dlcheck itself, else 0.
     """
     stdin, paths = _stdin(paths, options["stdin_filename"])
     named = [stdin[0] if path == "-" and stdin and stdin[0] != "-" else path for path in paths]

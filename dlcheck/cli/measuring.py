@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dlcheck import pages
+from dlcheck import files, pages
 from dlcheck.cli.options import configuring, measuring, reporting
 from dlcheck.cli.programs import POLICIES, alone, put_back, refuse_page, refuse_to_measure
 from dlcheck.cli.running import finish, run
@@ -117,8 +117,11 @@ def _measure(
         total_s=options["total"],
         **{name: options[name] for name in names},
     )
-    if report.findings and not options["quiet"]:
-        _announce(len(report.findings), settings, lockstep.place.size if lockstep is not None else 1)
+    if not options["quiet"]:
+        if report.findings:
+            _announce(len(report.findings), settings, lockstep.place.size if lockstep is not None else 1)
+        elif not report.errors:
+            complain(f"nothing to measure: no finding in {_named(paths)}")
     listener = _listener(options)
     try:
         found = command.measure(report.findings, settings, listener, keep=not options["no_records"], lockstep=lockstep)
@@ -146,6 +149,12 @@ def _measure(
 def _program(options: Mapping[str, Any]) -> str:
     """What was named to be run."""
     return next((f"--{name} {options[name]}" for name in ("run", "factory") if options[name]), "")
+
+
+def _named(paths: Sequence[str]) -> str:
+    """What was named, and what else could be: a program's findings mostly stand in the files that it imports."""
+    named = files.shown(paths[0]) if len(paths) == 1 else "what was named"
+    return named if any(map(os.path.isdir, paths)) else f"{named}; `dlcheck measure .` takes in the other files"
 
 
 def _announce(number: int, settings: Settings, ranks: int) -> None:

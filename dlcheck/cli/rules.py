@@ -51,7 +51,7 @@ def rule(rule: str, form: str) -> None:
     fix = "no fix" if page.fix == "none" else f"{page.fix} fix"
     say(f"# {page.name} ({page.code})\n")
     say(f"{page.summary}.\n")
-    say(f"{page.severity}, {page.confidence} confidence, {by_default}, {fix}, since {page.since}\n")
+    say(f"{' or '.join(page.severities)}, {page.confidence} confidence, {by_default}, {fix}, since {page.since}\n")
     say(page.documentation, end="")
     if page.options:
         say(f"\n## Options\n\nIn `[tool.dlcheck.rules.{page.code}]`:\n")
@@ -77,7 +77,7 @@ def rules(form: str) -> None:
     table = [("code", "name", "severity", "default", "fix", "summary")]
     for page in known:
         default = "on" if page.default else "off"
-        table.append((page.code, page.name, page.severity, default, page.fix, page.summary))
+        table.append((page.code, page.name, ", ".join(page.severities), default, page.fix, page.summary))
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     for row in table:
         say("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())

@@ -23,7 +23,7 @@ def text(step: Step) -> str:
         parts.append(f"round {step.progress.round}/{step.progress.of}")
         effect = _effect(step)
         if effect is not None:
-            parts.append(f"B/A {effect.ratio:.2f} [{effect.ci[0]:.2f}, {effect.ci[1]:.2f}]")
+            parts.append(f"B/A {words.ratio(effect.ratio)} [{', '.join(map(words.ratio, effect.ci))}]")
         if step.progress.left_s is not None and step.progress.round < step.progress.of:
             parts.append(f"{step.progress.left_s:.0f} s left")
     return "  ".join(parts)

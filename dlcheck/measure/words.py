@@ -113,8 +113,13 @@ def percent(value: float) -> str:
     return _digits(100 * value, 100 if abs(value) >= 0.03 else 3)
 
 
+def ratio(value: float) -> str:
+    """``0.84``; what is next to nothing is no nothing."""
+    return "<0.01" if 0 < value < 0.005 else _digits(value, max(1.0, abs(value) / 3))
+
+
 def _times(effect: Effect, metric: Metric) -> str:
-    middle, low, high = (_digits(value, max(1.0, abs(value) / 3)) for value in (effect.ratio, *effect.ci))
+    middle, low, high = map(ratio, (effect.ratio, *effect.ci))
     what = {"s": "long", "bytes": "much memory"}.get(metric.unit.partition("/")[0], "much")
     return f"{middle} times as {what} [{low}, {high}]"
 

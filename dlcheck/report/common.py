@@ -50,6 +50,8 @@ def summary(report: Report) -> str:
     known = f"; {len(report.known)} more in the baseline" if report.known else ""
     known += f"; {len(report.refuted)} more refuted by measurements on this machine" if report.refuted else ""
     known += f"; {report.fixed} fixed" if report.fixed else ""
+    if not report.findings and not report.files:
+        return f"No file was checked{known}."
     if not report.findings:
         return f"No findings in {_number(report.files, 'file')}{known}."
     parts = [_number(count, severity) for severity, count in counts(report.findings).items() if count]

@@ -19,6 +19,9 @@ vim.api.nvim_create_autocmd("FileType", {
     local id = vim.g.dlcheck_clients[root]
     if not id then
       id = vim.lsp.start_client({ name = "dlcheck", cmd = { "dlcheck", "lsp" }, root_dir = root })
+      if not id then
+        return -- Neovim has said why: `dlcheck` is not on its PATH
+      end
       local clients = vim.g.dlcheck_clients
       clients[root] = id
       vim.g.dlcheck_clients = clients

@@ -194,6 +194,7 @@ def _guards_range(link: Link, scope: Scope) -> bool:
     params = {param.name for param in scope.function.params[1:]}
     for outer in link.outer():
         if isinstance(outer.stmt, forms.If):
-            names = {expr.id for expr in descend(outer.stmt.test) if isinstance(expr, forms.Name)}
-            return isinstance(outer.stmt.test, forms.Compare) and bool(names & params)
+            compared = [expr for expr in descend(outer.stmt.test) if isinstance(expr, forms.Compare)]
+            names = {expr.id for one in compared for expr in descend(one) if isinstance(expr, forms.Name)}
+            return bool(names & params)
     return False

@@ -11,7 +11,7 @@ from dlcheck.model.loops import called_scopes
 from dlcheck.model.scopes import Link, Scope, Site, descend, dotted, expressions, last_name, same_place, target_names
 from dlcheck.model.training.evaluation import NO_GRADIENTS
 from dlcheck.model.training.steps import Region, StepLoop, always_runs, function_region, goes_backward
-from dlcheck.model.values import Func, Made
+from dlcheck.model.values import External, Func, Made, Many, Unknown
 
 if TYPE_CHECKING:
     from dlcheck.facts.forms import Expr
@@ -200,15 +200,22 @@ class _Keeper:
                 return
             if call.func.name in ("append", "appendleft", "add"):
                 items = tuple(inner for arg in call.args for inner in _items(arg.value))
-                if not self._is_bounded(call.func.value, link):
+                if self._keeps_all(call.func, link):
                     yield from self._kept(link, call.at, call.func.value, items, "list", carrying)
             else:
                 yield from self._kept_by_method(link, call, carrying)
 
-    def _is_bounded(self, expr: Expr, link: Link) -> bool:
-        """``deque(maxlen=100)``: it drops the oldest by itself."""
-        values = self.project.evaluator.values(expr, self.project.point(Site(expr, link, None)))
-        return any(isinstance(value, Made) and value.path.endswith(("deque", "Queue")) for value in values)
+    def _keeps_all(self, method: forms.Attr, link: Link) -> bool:
+        """Whether ``x.append`` is a list's: not that of ``deque(maxlen=100)``, nor of what makes numbers of it."""
+        values = list(self.project.evaluator.values(method.value, self.project.point(Site(method.value, link, None))))
+        # An entry of ``defaultdict(list)`` is a list.
+        others = [value for value in values if isinstance(value, (External, Made)) and "defaultdict" not in value.path]
+        if others:
+            return False
+        if method.name == "add":  # what else has a method of this name mostly adds up numbers
+            return any(isinstance(value, Many) for value in values)
+        chain = dotted(method.value) or ""
+        return chain.count(".") < 2 or not all(isinstance(value, Unknown) for value in values)
 
     def _kept_by_method(self, link: Link, call: forms.Call, carrying: dict[str, Site]) -> Iterator[Kept]:
         """``meter.update(loss)``, where the project's meter adds it up as it is."""
