@@ -25,6 +25,27 @@ class Photos(Dataset):
 """
 
 CASES = {
+    "labels beside samples that are on the GPU": (
+        {"DLC101", "DLC102", "DLC103"},
+        """
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+class Tiles(Dataset):
+    def __init__(self, tiles):
+        self.tiles = tiles
+    def __len__(self):
+        return len(self.tiles)
+    def __getitem__(self, index):
+        return torch.from_numpy(self.tiles[index]).to("cuda"), index
+
+def train(net, tiles, pin):
+    for images, labels in DataLoader(Tiles(tiles), pin_memory=True):
+        net(images, labels.cuda())
+    for images, labels in DataLoader(Tiles(tiles)):
+        net(images, labels.cuda(non_blocking=True))
+""",
+    ),
     "trackers of which nobody knows what they keep": (
         {"DLC503"},
         """

@@ -116,13 +116,13 @@ def pin_memory_of_cuda_tensor(loader: Loader) -> Iterator[Finding]:
 
 
 def _loader(transfer: Transfer, source: Alt) -> Loader | None:
-    """The loader that a copied batch comes from, unless a framework moves its batches or they were changed."""
+    """The loader that a copied batch comes from; None where a framework moves it, or nothing can pin it."""
     if not isinstance(source.value, Batch) or source.value.managed or not source.value.exact:
         return None
     loader = transfer.project.loader_of(source.value.loader)
     if not source.value.part and gives_objects(loader):
         return None
-    return loader if loader.is_plain and not loader.framework else None
+    return loader if loader.is_plain and not loader.framework and not loader.cuda_samples else None
 
 
 def _unpinned(loader: Loader, option: OptionAlt, source: Alt, copying: list[World]) -> bool:

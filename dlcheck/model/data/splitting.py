@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from dlcheck.facts import forms
 from dlcheck.model import calling
 from dlcheck.model.call_sites import CallSite
+from dlcheck.model.flow import loops_around
 from dlcheck.model.scopes import Link, Module, Scope, Site, descend, dotted, expressions, last_name
 from dlcheck.model.values import Const, External, Made, Unknown, Value
 
@@ -51,10 +52,15 @@ class RandomSplit(CallSite):
         for word in ("manual_seed", "seed_everything", "set_seed"):
             self.project.mention(word)
         return any(
-            _seeds(self.project, site, self.source) or self._is_saved(site)
+            _seeds(self.project, site, self.source) and not self._comes_first(site) or self._is_saved(site)
             for module in program_of(self.project, self.module)
             for site in module.calls
         )
+
+    def _comes_first(self, site: Site) -> bool:
+        """Whether the split is made before a call further down in the same function, or in the same script."""
+        same = site.link.scope is self.link.scope
+        return same and site.link.stmt.at > self.link.stmt.at and next(loops_around(self.link), None) is None
 
     def _is_saved(self, site: Site) -> bool:
         call = site.expr
