@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from dlcheck.facts import forms
 from dlcheck.model import library
 from dlcheck.model.data.samples import WORKER_WORDS
-from dlcheck.model.flow import links_of
-from dlcheck.model.scopes import descend, expressions, last_name, loops_for_ever
+from dlcheck.model.flow import links_in, links_of, loops_around
+from dlcheck.model.scopes import (
+    Link,
+    Scope,
+    Site,
+    descend,
+    expressions,
+    last_name,
+    loops_for_ever,
+    target_names,
+)
 from dlcheck.model.values import Instance, Made, Point
 from dlcheck.model.workers import statements
 
@@ -93,10 +103,40 @@ def _iterated(expr: forms.Expr) -> forms.Expr:
 
 
 def _draws(dataset: DatasetClass) -> bool:
-    """An endless generator of random samples: what workers draw differs, if their seeds do."""
+    """A generator of random samples, endless or of so many rounds: what workers draw differs, if their seeds do."""
     method = dataset.project.method(dataset.cls, "__iter__")
     assert method is not None
-    return loops_for_ever(method) and _uses_chance(dataset)
+    if loops_for_ever(method):
+        return _uses_chance(dataset)
+    picks = (
+        call.site
+        for call in dataset.worker_code.calls
+        if call.point.frame.scope is method and call.path.startswith(_RANDOM_ROOTS)
+    )
+    return any(_picks(site) for site in picks if (loop := next(loops_around(site.link), None)) and _only_counts(loop))
+
+
+def _picks(site: Site) -> bool:
+    """Whether a random number says which sample comes: ``random.choice(rows)``, or an index and no part of a slice."""
+    call, stmt = site.expr, site.link.stmt
+    if isinstance(call, forms.Call) and last_name(call.func) in ("choice", "choices"):
+        return True
+    names = set(target_names(stmt.targets[0])) if isinstance(stmt, forms.Assign) and stmt.value is call else set()
+    looked_up = (expr.index for expr in _expressions_of(site.link.scope) if isinstance(expr, forms.Sub))
+    return any(index is call or isinstance(index, forms.Name) and index.id in names for index in looked_up)
+
+
+def _only_counts(loop: Link) -> bool:
+    """Whether a loop's rounds differ by nothing but their number."""
+    if not isinstance(loop.stmt, forms.For):
+        return True
+    counted = set(target_names(loop.stmt.target))
+    inside = (part for link in links_in(loop) for root in expressions(link.stmt) for part in descend(root))
+    return not any(isinstance(part, forms.Name) and part.id in counted for part in inside)
+
+
+def _expressions_of(scope: Scope) -> Iterator[forms.Expr]:
+    return (part for stmt in statements(scope) for root in expressions(stmt) for part in descend(root))
 
 
 def _uses_chance(dataset: DatasetClass) -> bool:
