@@ -351,7 +351,7 @@ def subset_getitem_ignored(found: SubsetClass) -> Iterator[Finding]:
     if newest is not None and newest < (2, 1):
         return
     variant = ""
-    if found.base == STACK or newest is not None and newest < (2, 11):
+    if found.base == STACK or newest is not None and newest < (2, 11) or not found.is_built_by_torch():
         variant = "silent"
         if found.loads_single_samples():
             return

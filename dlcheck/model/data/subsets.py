@@ -38,6 +38,11 @@ class SubsetClass(NamedTuple):
     base: str
     method: Scope
 
+    def is_built_by_torch(self) -> bool:
+        """Whether torch's constructor runs, which refuses such a class: each ``__init__`` on the way calls the next."""
+        constructors = (known.functions.get("__init__") for known in self.project.lineage(self.cls))
+        return all(any(calling.super_calls(init)) for init in constructors if init is not None)
+
     def loads_single_samples(self) -> bool:
         """Whether all its loaders go without batches: they ask for one sample at a time."""
         loaders = [
