@@ -25,6 +25,49 @@ class Photos(Dataset):
 """
 
 CASES = {
+    "loss of a network that is none of torch's": (
+        {"DLC503"},
+        """
+from torch.utils.data import DataLoader
+
+def train(model, groups):
+    total = 0.0
+    for answers in DataLoader(groups):
+        group_loss = 0.0
+        for answer in answers:
+            loss = model.loss(answer)
+            group_loss += float(loss) if not isinstance(loss, float) else loss
+        group_loss /= len(answers)
+        model.backward(group_loss)
+        model.step()
+        total += group_loss
+    return total
+""",
+    ),
+    "stream of a stream of which nothing is known": (
+        {"DLC401"},
+        """
+from torch.utils.data import DataLoader, IterableDataset
+
+class Mapped(IterableDataset):
+    def __init__(self, pipe, function):
+        self.pipe, self.function = pipe, function
+    def __iter__(self):
+        for item in self.pipe:
+            yield self.function(item)
+
+class Filtered(IterableDataset):
+    def __init__(self, pipe):
+        self.pipe = pipe
+    def __iter__(self):
+        for item in self.pipe:
+            if item:
+                yield item
+
+def build(source):
+    return DataLoader(Mapped(Filtered(source), str.lower), batch_size=None, num_workers=8)
+""",
+    ),
     "labels beside samples that are on the GPU": (
         {"DLC101", "DLC102", "DLC103"},
         """

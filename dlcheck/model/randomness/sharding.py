@@ -35,6 +35,8 @@ _WORDS = WORKER_WORDS | frozenset(
 
 ALLOWED_BASES = frozenset({library.ITERABLE_DATASET, "typing.Generic", "builtins.object", "abc.ABC"})
 
+MAX_ALIKE = 3  # streams of one class, each of which takes from the next
+
 _RANDOM_ROOTS = ("random.", "numpy.random.", "torch.rand", "torch.randint", "torch.randn", "torch.normal")
 
 
@@ -69,8 +71,11 @@ _SHORT_STREAMS = frozenset({"ds", "src", "inner", "base", "wrapped", "upstream",
 _STREAMING_LIBRARIES = ("datasets.", "webdataset.", "streaming.")
 
 
-def delegates(dataset: DatasetClass) -> bool:
-    """Whether samples come from another stream, of which nothing is known."""
+def delegates(dataset: DatasetClass, above: tuple[Scope, ...] = ()) -> bool:
+    """Whether samples come from another stream that shares them out, or of which nothing is known.
+
+    ``above``: the classes of the streams that take from this one.
+    """
     project = dataset.project
     method = project.method(dataset.cls, "__iter__")
     if method is None:
@@ -89,6 +94,8 @@ def delegates(dataset: DatasetClass) -> bool:
                 assert isinstance(value, Instance)
                 inner = project.dataset_class(value)
                 if inner.worker_code.mentions(_WORDS) or _class_mentions(inner):
+                    return True
+                if above.count(inner.cls) < MAX_ALIKE and delegates(inner, (*above, inner.cls)):
                     return True
         if any(isinstance(value, Made) and value.path.startswith(_STREAMING_LIBRARIES) for value in values):
             return True

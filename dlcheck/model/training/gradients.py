@@ -77,12 +77,26 @@ class _Keeper:
         for site, names in self._backward():
             at = self.order.get(_within(site.link, self.order), -1)
             for name in names:
-                self.losses[name] = (at, site)
+                if not self._is_counted(name):
+                    self.losses[name] = (at, site)
         self._add_terms()
         carrying: dict[str, Site] = {}
         for link in self.region.links:
             yield from self._kept_by(link, carrying)
             self._follow(link, carrying)
+
+    def _is_counted(self, name: str) -> bool:
+        """Whether a name begins as a number to which numbers are added: who goes backward from it has no graph."""
+        begins, added = False, []
+        for link in self.region.links:
+            stmt = link.stmt
+            if isinstance(stmt, forms.AugAssign) and stmt.op in ("+", "-") and dotted(stmt.target) == name:
+                added.append(stmt.value)
+            elif isinstance(stmt, forms.Assign) and any(dotted(target) == name for target in stmt.targets):
+                if not _is_number(stmt.value):
+                    return False
+                begins = True
+        return begins and bool(added) and all(map(_is_number, added))
 
     def _backward(self) -> Iterator[tuple[Site, set[str]]]:
         """The calls in the region that go backward, each with the names of what it goes backward from."""
@@ -366,6 +380,9 @@ def _is_weight(expr: Expr) -> bool:
 def _is_number(expr: Expr) -> bool:
     if isinstance(expr, forms.Binary):
         return _is_number(expr.left) and _is_number(expr.right)
+    if isinstance(expr, forms.IfExp):  # ``x if isinstance(x, float) else float(x)``
+        asks = any(isinstance(part, forms.Name) and part.id == "isinstance" for part in descend(expr.test))
+        return (any if asks else all)(map(_is_number, (expr.body, expr.orelse)))
     if isinstance(expr, forms.Call):
         called = last_name(expr.func)
         if called in ("min", "max"):
