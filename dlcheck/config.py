@@ -382,7 +382,7 @@ def _toml(file: str) -> dict[str, Any]:
     import tomli
 
     try:
-        return tomli.loads(_bytes(file).decode("utf-8"))
+        return tomli.loads(_bytes(file).decode("utf-8-sig"))  # Windows editors like to begin with a mark
     except (ValueError, RecursionError) as error:  # no TOML, no UTF-8, a number too long, or nested too deep
         raise ConfigError(f"{files.shown(file)}: {error}") from None
 

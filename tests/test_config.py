@@ -87,6 +87,11 @@ def test_where_no_rule_is_named_no_page_is_read() -> None:
     assert Config(overrides={"fail-on": "never"}).unknown_rules(never) == []
 
 
+def test_a_file_as_an_editor_of_windows_saves_it(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_bytes(b'\xef\xbb\xbf[tool.dlcheck]\r\nignore = ["DLC101"]\r\n')
+    assert load(str(tmp_path)).codes(PAGES) == {"DLC001", "DLC102", "DLC201"}
+
+
 def test_per_file_ignores(tmp_path: Path) -> None:
     table = {"scripts/*": ["DLC101"], "*_old.py": ["DLC2"], "!src/**": ["DLC102"]}
     settings = Config(root=str(tmp_path), settings={"per-file-ignores": table})
