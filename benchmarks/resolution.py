@@ -27,7 +27,7 @@ sys.path.insert(0, os.path.dirname(HERE))
 
 if TYPE_CHECKING:
     from dlcheck.facts import ModuleFacts
-    from dlcheck.files import Workspace
+    from dlcheck.files.workspace import Workspace
     from dlcheck.model import Project
     from dlcheck.model.loaders import Loader, OptionAlt
     from dlcheck.model.values import Value
@@ -233,7 +233,8 @@ def projects(top: str) -> Iterator[Project]:
     """The projects of a repository, built as a run over it builds them."""
     from dlcheck import engine, files
     from dlcheck.config import Config
-    from dlcheck.files import Finder, Workspace
+    from dlcheck.files.finder import Finder
+    from dlcheck.files.workspace import Workspace
     from dlcheck.model import Project
 
     config = Config()

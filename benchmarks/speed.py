@@ -212,14 +212,14 @@ def scaling(tree: Path, work: Path, rounds: int, limit_s: float) -> str:
 PHASES = (
     ("finding files", "dlcheck.engine:_Run", "_named"),
     ("CPython's parser, and what libcst must not see", "dlcheck.facts.gate", "refuse_hazards"),
+    ("whether what nothing is said of is Python", "dlcheck.facts.gate", "refuse_unless_python"),
     ("its tree to forms", "dlcheck.facts.quick", "forms_of"),
     ("libcst, for places", "dlcheck.facts", "extract"),
     ("linking modules", "dlcheck.model.project:Project", "_add"),
-    ("skimming files and searching them", "dlcheck.files:Workspace", "skim"),
-    ("skimming files and searching them", "dlcheck.files:Workspace", "gives_meaning"),
-    ("skimming files and searching them", "dlcheck.files:Workspace", "importing"),
-    ("skimming files and searching them", "dlcheck.files:Workspace", "mentions"),
-    ("skimming files and searching them", "dlcheck.model.project:Project", "_can_get_at"),
+    *(
+        ("searching all files for words", "dlcheck.files.workspace:Workspace", name)
+        for name in ("mentions", "naming", "reaching", "declaring", "gives_meaning")
+    ),
 )
 
 

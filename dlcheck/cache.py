@@ -25,7 +25,7 @@ from dlcheck import __version__
 from dlcheck.findings import CONFIDENCES, SEVERITIES, Edit, Finding, Fix, Place
 
 if TYPE_CHECKING:
-    from dlcheck.files import Workspace
+    from dlcheck.files.workspace import Workspace
 
 FOLDER = ".dlcheck_cache"
 TAG = b"Signature: 8a477f597d28d172789f06886806bc55"

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from dlcheck import files, pages, suppress
 from dlcheck.config import Config, ConfigError, common_folder
-from dlcheck.files import Finder, Named, UnusableError, Workspace
+from dlcheck.files import Named, UnusableError
+from dlcheck.files.finder import Finder
+from dlcheck.files.workspace import Workspace
 from dlcheck.findings import CONFIDENCES, Finding, Place, ReportError, with_fingerprints
 from dlcheck.source import LeftOut, Source
 

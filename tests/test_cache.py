@@ -18,7 +18,7 @@ import pytest
 from dlcheck import cache, engine
 from dlcheck.cache import FOLDER
 from dlcheck.config import load
-from dlcheck.files import Workspace
+from dlcheck.files.workspace import Workspace
 
 FAULTY = """from torch.utils.data import DataLoader
 

@@ -17,7 +17,10 @@ from hypothesis import strategies as st
 
 from dlcheck import files, notebook
 from dlcheck.config import Config
-from dlcheck.files import Finder, UnusableError, Workspace
+from dlcheck.files import UnusableError, finder
+from dlcheck.files import workspace as workspaces
+from dlcheck.files.finder import Finder
+from dlcheck.files.workspace import Workspace
 from dlcheck.gitignore import Patterns, anchored
 
 GIT_ENVIRONMENT = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
@@ -49,7 +52,7 @@ def found(folder: Path, *paths: str, config: Config | None = None) -> list[str]:
 def by(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Both ways of listing files: asking git, and reading .gitignore ourselves."""
     if request.param == "walk":
-        monkeypatch.setattr(files, "git_files", lambda _folder: None)
+        monkeypatch.setattr(finder, "git_files", lambda _folder: None)
     return str(request.param)
 
 
@@ -565,5 +568,5 @@ def test_root(tmp_path: Path) -> None:
 
 def test_large_projects_are_searched_near_the_top(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plant(tmp_path, {"z.py": "", "a/b/c.py": "", "a/d.py": "", "pyproject.toml": ""})
-    monkeypatch.setattr(files, "SEARCH_FILES", 2)
+    monkeypatch.setattr(workspaces, "SEARCH_FILES", 2)
     assert list(workspace(tmp_path).files()) == [str(tmp_path / "a" / "d.py"), str(tmp_path / "z.py")]

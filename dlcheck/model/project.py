@@ -38,7 +38,7 @@ from dlcheck.targets import Targets
 
 if TYPE_CHECKING:
     from dlcheck.facts import ModuleFacts
-    from dlcheck.files import Workspace
+    from dlcheck.files.workspace import Workspace
     from dlcheck.model.workers import WorkerCode
     from dlcheck.source import Source
 

@@ -16,7 +16,8 @@ import pytest
 from dlcheck.checks.report import joint
 from dlcheck.config import Config
 from dlcheck.facts import extract
-from dlcheck.files import Finder, Workspace
+from dlcheck.files.finder import Finder
+from dlcheck.files.workspace import Workspace
 from dlcheck.model import Project, Targets
 from dlcheck.model.loaders import Loader, OptionAlt
 from dlcheck.model.transfers import Transfer
