@@ -184,6 +184,7 @@ def test_a_program_that_needs_its_ranks_is_started_with_them(measured: Measured,
     assert processes_of(tmp_path) == []
 
 
+@pytest.mark.long
 def test_a_program_that_can_be_alone_is_compared_with_that(measured: Measured) -> None:
     loader = "loader = DataLoader(ROWS, batch_size=4, shuffle=True)"
     found = measured(program(WHERE_SEVERAL, loader), "--select", "DLC412", *run_by())

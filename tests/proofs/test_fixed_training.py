@@ -153,6 +153,7 @@ def test_safe_fixes_leave_every_loss_as_it_was(place: Path, script: str) -> None
     assert python(place, script, *SCRIPTS[script]) == before
 
 
+@pytest.mark.long
 def test_with_unsafe_fixes_the_first_epoch_stays(place: Path) -> None:
     """Workers that stay draw no new seed for the second epoch, whose order is another: why DLC202's fix is unsafe."""
     before = python(place, "folders.py", "images")
