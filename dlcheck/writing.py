@@ -36,7 +36,7 @@ def to_target(file: str, data: bytes) -> None:
     A file in a folder that takes no new one is written in place, as one of several names is.  Raises OSError.
     """
     real = os.path.realpath(file)
-    if _takes_another(real):
+    if (os.path.isfile(file) or not os.path.exists(file)) and _takes_another(real):
         replace(real, data)
         return
     with open(file, "wb") as stream:

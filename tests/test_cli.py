@@ -613,3 +613,21 @@ def test_python_m(tmp_path: Path) -> None:
     run = process("train.py", *SHOWN, cwd=tmp_path)
     assert run.returncode == 1
     assert run.stdout.startswith("train.py:3:")
+
+
+def test_what_is_read_is_not_written_over_under_another_name(console: Console) -> None:
+    Path("train.py").write_text("import torch\n")
+    os.link("train.py", "report.txt")
+    session = console("train.py", "--output-file", "report.txt")
+    assert session.status == 2
+    assert "would overwrite report.txt" in session.err
+    assert Path("train.py").read_text() == "import torch\n"
+
+
+@pytest.mark.parametrize("name", ["data.py", "pyproject.toml", "cells.ipynb"])
+def test_no_page_of_a_search_takes_the_place_of_what_people_have_written(name: str, console: Console) -> None:
+    Path(name).write_text("kept")
+    session = console("tune", "--in-ci", "--factory", "data:make", "--report", name)
+    assert session.status == 2
+    assert "would overwrite" in session.err
+    assert Path(name).read_text() == "kept"

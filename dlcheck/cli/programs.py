@@ -51,11 +51,16 @@ def refuse_to_measure(options: Mapping[str, Any]) -> None:
 
 
 def refuse_page(options: Mapping[str, Any]) -> None:
-    if options["report"]:
-        try:
-            open(options["report"], "ab").close()  # before an hour is spent on what cannot be written
-        except OSError as error:
-            raise Fault(f"{options['report']}: {error.strerror or error}") from None
+    page = options["report"]
+    if not page or os.path.exists(page) and not os.path.isfile(page):  # a pipe's reader would take this for the end
+        return
+    there = os.path.exists(page)
+    try:
+        open(page, "ab").close()  # before an hour is spent on what cannot be written
+        if not there:
+            os.unlink(page)
+    except OSError as error:
+        raise Fault(f"{page}: {error.strerror or error}") from None
 
 
 def _refuse_command(command: str) -> None:

@@ -75,5 +75,6 @@ def refuse_target(what: str, target: str, inputs: Sequence[str]) -> None:
     real = os.path.realpath(target)
     ours = {os.path.realpath(path) for path in inputs}
     named = any(fnmatch(os.path.basename(real), pattern) for pattern in READ_BY_NAME)
-    if real in ours or real.lower().endswith(files.SUFFIXES) or named:
+    same = any(os.path.exists(path) and os.path.samefile(path, target) for path in inputs)  # by a hard link
+    if same or real in ours or real.lower().endswith(files.SUFFIXES) or named:
         raise Fault(f"{what} would overwrite {files.shown(target)}, which is read: name another file")

@@ -12,6 +12,7 @@ import click
 from dlcheck import files
 from dlcheck.cli.options import PYTHON, SECONDS
 from dlcheck.cli.programs import POLICIES, alone, put_back, refuse_page, refuse_to_measure
+from dlcheck.cli.settings import refuse_target
 from dlcheck.cli.speaking import Fault, complain, say, tell_now
 from dlcheck.sections import Sectioned, section
 
@@ -123,6 +124,8 @@ def _tune_settings(options: Mapping[str, Any]) -> Tuned:
     if not options["run"] and not options["factory"]:
         raise click.UsageError("give --factory MODULE:FUNCTION or --run COMMAND: a search needs your loader")
     refuse_to_measure(options)
+    if options["report"]:
+        refuse_target("--report", options["report"], ())
     refuse_page(options)
     if options["loader"] and not options["run"]:
         raise click.UsageError("--loader goes with --run: a factory returns the loader")
@@ -228,11 +231,11 @@ def _kept(root: str, found: Result) -> str:
 
 
 def _tuning_page(file: str, found: Result) -> None:
+    from dlcheck import writing
     from dlcheck.advise.tuning import page
 
     try:
-        with open(file, "w", encoding="utf-8", errors="backslashreplace", newline="\n") as stream:
-            stream.write(page.render(found))
+        writing.to_target(file, page.render(found).encode("utf-8", "backslashreplace"))
     except OSError as error:
         raise Fault(f"{file}: {error.strerror or error}") from None
 
