@@ -305,7 +305,7 @@ def resolve(selector: str, pages: Mapping[str, Page]) -> set[str]:
     """The codes that a code, a prefix, a name or ``ALL`` stands for."""
     if selector == "ALL":
         return set(pages)
-    if re.fullmatch(r"[A-Z]{3}\d*", selector):
+    if re.fullmatch(r"[A-Z]{3}[0-9]*", selector):
         return {code for code in pages if code.startswith(selector)}
     return {code for code, page in pages.items() if page.name == selector}
 

@@ -84,11 +84,9 @@ def remove_argument(
     source: Source, facts: ModuleFacts, call: forms.Call, name: str, *, order: Sequence[str] | None = None
 ) -> Edit | Refused:
     """Remove an argument; refused where it is absent, or positional with others behind it."""
-    index = _index(source, facts, call, name, order)
+    index = _given(source, facts, call, name, order)
     if isinstance(index, Refused):
         return index
-    if index == _ABSENT:
-        return Refused(f"`{name}` is not an argument of this call")
     if call.args[index].name is None and any(arg.name is None and arg.star != "**" for arg in call.args[index + 1 :]):
         return Refused(f"`{name}` is given by its place, and others follow it")
     inside = _arguments(source.text, facts, call)
@@ -102,11 +100,9 @@ def rename_argument(
     source: Source, facts: ModuleFacts, call: forms.Call, name: str, other: str, *, order: Sequence[str] | None = None
 ) -> Edit | Refused:
     """Give an argument's value to another parameter; refused where it is absent, or given by its place."""
-    index = _index(source, facts, call, name, order)
+    index = _given(source, facts, call, name, order)
     if isinstance(index, Refused):
         return index
-    if index == _ABSENT:
-        return Refused(f"`{name}` is not an argument of this call")
     if call.args[index].name is None:
         return Refused(f"`{name}` is given by its place")
     inside = _arguments(source.text, facts, call)
@@ -211,6 +207,14 @@ def apply(source: Source, edits: Iterable[Edit]) -> str:
 # -- which argument
 
 _ABSENT = -1
+
+
+def _given(
+    source: Source, facts: ModuleFacts, call: forms.Call, name: str, order: Sequence[str] | None
+) -> int | Refused:
+    """Which argument of a call it is; refused where it has none of that name."""
+    index = _index(source, facts, call, name, order)
+    return Refused(f"`{name}` is not an argument of this call") if index == _ABSENT else index
 
 
 def _index(

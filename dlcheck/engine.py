@@ -60,6 +60,11 @@ class Report:
     surveyed: list[Any] = field(default_factory=list)
 
     @property
+    def unread(self) -> list[Finding]:
+        """What could not be read, of which nothing else is said."""
+        return [finding for finding in self.findings if finding.code == UNREADABLE]
+
+    @property
     def readable(self) -> frozenset[str]:
         """The files that a fix may change."""
         return self.checked | self.partly

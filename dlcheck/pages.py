@@ -20,11 +20,11 @@ HERE = Path(__file__).resolve().parent
 HIDDEN = "## More cases"
 
 _TITLE = re.compile(
-    r"# (?P<name>[a-z0-9]+(?:-[a-z0-9]+)*) \((?P<code>[A-Z]{3}\d{3})\)\s*\n+```toml\n(?P<toml>.*?)\n```\n", re.S
+    r"# (?P<name>[a-z0-9]+(?:-[a-z0-9]+)*) \((?P<code>[A-Z]{3}[0-9]{3})\)\s*\n+```toml\n(?P<toml>.*?)\n```\n", re.S
 )
 
 
-_FILE = re.compile(r"[A-Z]{3}\d{3}-.+\.md")
+_FILE = re.compile(r"[A-Z]{3}[0-9]{3}-.+\.md")
 
 
 @functools.cache
@@ -313,7 +313,7 @@ def stub(code: str, name: str, version: str) -> str:
 
 
 def is_code(text: str) -> bool:
-    return re.fullmatch(r"[A-Z]{3}\d{3}", text) is not None
+    return re.fullmatch(r"[A-Z]{3}[0-9]{3}", text) is not None
 
 
 def is_name(text: str) -> bool:

@@ -116,7 +116,7 @@ def _fault(rest: str) -> str:
     word = re.match(r"\s*([\w-]*)", rest)
     verb = word[1] if word is not None else ""
     if verb in ("ignore", "file-ignore"):
-        codes = ", ".join(re.findall(r"\b[A-Z]{3}\d{3}\b", rest))
+        codes = ", ".join(re.findall(r"\b[A-Z]{3}[0-9]{3}\b", rest))
         fault = "brackets are missing" if codes else "it names no rule"
         return f"{fault}: write `# dlcheck: {verb}[{codes or 'DLC101'}]`"
     return f"`{verb}` is neither `ignore[...]` nor `file-ignore[...]`{suggestion(verb, ('ignore', 'file-ignore'))}"

@@ -631,3 +631,69 @@ def test_no_page_of_a_search_takes_the_place_of_what_people_have_written(name: s
     assert session.status == 2
     assert "would overwrite" in session.err
     assert Path(name).read_text() == "kept"
+
+
+BROKEN = "import torch\ndef (\n"
+FIXABLE = """
+from torch.utils.data import DataLoader
+
+def train(net, dataset):
+    for batch in DataLoader(dataset, num_workers=2, pin_memory=True):
+        net(batch.cuda())
+"""
+
+
+@pytest.mark.parametrize("words", [["--diff"], ["--fix-only"], ["advise", "--diff"], ["baseline"]], ids=" ".join)
+def test_what_cannot_be_read_is_named_where_no_report_is_given(words: list[str], console: Console) -> None:
+    Path("broken.py").write_text(BROKEN)
+    session = console(*words, "broken.py")
+    assert session.status == 1
+    assert "broken.py:2: Not checked: " in session.err
+
+
+@pytest.mark.parametrize("words", [["--diff", "."], ["--fix", "--exit-non-zero-on-fix", "."]], ids=" ".join)
+def test_exit_zero_holds_for_fixes_as_well(words: list[str], console: Console) -> None:
+    Path("train.py").write_text(FIXABLE)
+    assert console(*words, "--exit-zero").status == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--budget", "60"], "--budget goes with --measure"),
+        (["--audit", "log"], "--audit goes with --measure"),
+        (["--in-ci"], "--in-ci goes with --measure"),
+        (["--show-files", "--fix"], "leave out --fix"),
+        (["--show-files", "--output-file", "x"], "leave out --output-file"),
+        (["--fix-only", "--output-file", "x"], "--output-file goes with a report"),
+        (["--diff", "--statistics"], "--statistics goes with a report"),
+        (["--update-baseline", "--prune-baseline", "--baseline", "x"], "leave out --prune-baseline"),
+        (["--measure", "--report", "x", "--output-file", "./x"], "they are two files"),
+        (["advise", "--diff", "--ranks", "2"], "leave out --ranks"),
+        (["new-rule", "ABC\u0661\u0662\u0663", "a-b", "--directory", "x"], "three capitals and three digits"),
+        (["new-rule", "ABC101", "a-b", "--directory", ""], "--directory is empty"),
+    ],
+)
+def test_no_option_is_taken_and_ignored(words: list[str], told: str, console: Console) -> None:
+    session = console(*words)
+    assert session.status == 2
+    assert told in session.err
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
+@pytest.mark.parametrize("words", [["--nosuch"], ["rule", "nope"], ["--target-torch", "x"]], ids=" ".join)
+def test_where_nothing_can_be_told_the_status_tells(words: list[str]) -> None:
+    with open("/dev/full", "w") as full:
+        command = [sys.executable, "-m", "dlcheck", *words]
+        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        done = subprocess.run(command, env=environment, stderr=full, stdout=subprocess.PIPE, check=False)
+    assert done.returncode == 2
+
+
+@pytest.mark.skipif(os.name == "nt", reason="the shell is another")
+def test_a_server_without_input_says_so() -> None:
+    pytest.importorskip("pygls")
+    command = f"exec '{sys.executable}' -m dlcheck lsp <&-"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(["sh", "-c", command], env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (2, "dlcheck: error: standard input is closed\n")

@@ -13,7 +13,7 @@ from dlcheck.advise.known import MachineFacts
 from dlcheck.advise.machine import Assumed, in_short, machine_of
 from dlcheck.advise.survey import survey
 from dlcheck.config import Config, common_folder
-from dlcheck.report.common import error_line
+from dlcheck.report.common import error_line, unread_line
 
 # The rules about options of loaders and about copies to the device, whose fixes `--diff` shows.
 RULES = (
@@ -39,9 +39,7 @@ def advise(paths: Sequence[str], config: Config, facts: Facts, ranks: int | None
     machine = machine_of(facts, Assumed(ranks, _version(target_python)))
     root = None if config.isolated else os.path.abspath(common_folder(paths))
     given = advice(report.surveyed, machine, report.findings, root)
-    unread = [
-        f"{one.place.path}:{one.place.line}: {one.message}" for one in report.findings if one.code == engine.UNREADABLE
-    ]
+    unread = list(map(unread_line, report.unread))
     problems = [*map(error_line, report.errors), *unread]
     if not given and not problems:
         problems.append(f"no DataLoader is built or used in {', '.join(paths)}")

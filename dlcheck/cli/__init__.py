@@ -15,7 +15,7 @@ from typing import Any
 import click
 
 from dlcheck import __version__, pages
-from dlcheck.cli.speaking import complain
+from dlcheck.cli.speaking import complain, discard, tell_now
 from dlcheck.config import ConfigError, suggestion
 
 # In the order of the help: the module of each command, and its name there.
@@ -65,11 +65,11 @@ def _status() -> int:
         return 130
     except BrokenPipeError:
         # Whoever read our output has seen enough; the interpreter's own flush at exit must not complain either.
-        _discard_output()
+        discard(sys.stdout)
         return 141
     except OSError as error:  # the disk that standard output goes to is full, the current folder is gone
         complain(f"error: {error.filename + ': ' if error.filename else ''}{error.strerror or error}")
-        _discard_output()
+        discard(sys.stdout)
         return 2
     except Exception as error:  # noqa: BLE001 -- a fault of our own exits with 2, never with what means a finding
         from dlcheck.engine import internal_error
@@ -84,11 +84,7 @@ def _show(error: click.ClickException) -> None:
 
     text = io.StringIO()
     error.show(text)  # of a Fault nothing is left to be said
-    sys.stderr.write("\n".join(map(harmless, text.getvalue().split("\n"))))
-
-
-def _discard_output() -> None:
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    tell_now("\n".join(map(harmless, text.getvalue().split("\n"))), end="")
 
 
 class Commands(click.Group):

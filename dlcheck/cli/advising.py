@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dlcheck import files
-from dlcheck.cli.options import FORM, PYTHON, configuring
+from dlcheck.cli.options import FORM, PYTHON, configuring, given_of
 from dlcheck.cli.settings import configured
 from dlcheck.cli.speaking import Fault, as_json, complain, say
 from dlcheck.config import Config, common_folder
@@ -70,6 +70,8 @@ def advise(paths: tuple[str, ...], form: str, diff: bool, **options: Any) -> int
     paths = paths or (".",)
     config = configured(paths, options)
     if diff:
+        if others := given_of(("machine", "data", "ranks", "python")):
+            raise click.UsageError(f"--diff is what --fix would do on any machine: leave out --{others[0]}")
         return _diff_of_advice(paths, config, form, command.RULES)
     for name in ("data", "python"):
         if options["machine"] and options[name]:
@@ -98,4 +100,6 @@ def _diff_of_advice(paths: Sequence[str], config: Config, form: str, rules: Coll
     if form != "text":
         raise click.UsageError(f"--diff prints a diff, and no {form}: leave out --output-format {form}")
     off = dict.fromkeys(("update_baseline", "prune_baseline", "error_stale_baseline", "measure", "no_cache"), False)
-    return fix_files(paths, config, None, {**off, "output_file": None, "diff": True, "unsafe_fixes": True}, rules)
+    return fix_files(
+        paths, config, None, {**off, "output_file": None, "exit_zero": False, "diff": True, "unsafe_fixes": True}, rules
+    )

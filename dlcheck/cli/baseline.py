@@ -9,8 +9,9 @@ import click
 
 from dlcheck import files
 from dlcheck.cli.options import configuring
+from dlcheck.cli.running import complain_of, complain_of_unread
 from dlcheck.cli.settings import configured, inputs_of, refuse_target
-from dlcheck.cli.speaking import Fault, complain, count, tell
+from dlcheck.cli.speaking import Fault, count, tell
 
 
 @click.command("baseline")
@@ -22,7 +23,6 @@ def baseline_command(paths: tuple[str, ...], **options: Any) -> int:
     The file is the one that --baseline or the configuration names, else .dlcheck-baseline.json.
     """
     from dlcheck import baseline, engine
-    from dlcheck.report.common import error_line
 
     paths = paths or (".",)
     config = configured(paths, options)
@@ -41,6 +41,6 @@ def baseline_command(paths: tuple[str, ...], **options: Any) -> int:
     if config.baseline is None:
         name = os.path.relpath(file, config.root).replace(os.sep, "/")
         tell(f'To use it, add `baseline = "{name}"` to [tool.dlcheck], or pass `--baseline {files.shown(file)}`.')
-    for fault in report.errors:
-        complain(error_line(fault))
-    return 2 if report.errors else 0
+    complain_of(report)
+    unread = complain_of_unread(report)
+    return 2 if report.errors else int(unread)

@@ -9,7 +9,16 @@ from typing import Any
 import click
 
 from dlcheck import files
-from dlcheck.cli.options import MEASURING, baselining, configuring, fixing, measuring, reporting
+from dlcheck.cli.options import (
+    MEASURING,
+    MEASURING_OPTIONS,
+    baselining,
+    configuring,
+    fixing,
+    given_of,
+    measuring,
+    reporting,
+)
 from dlcheck.cli.running import finish, run
 from dlcheck.cli.settings import configured, refuse_to_overwrite
 from dlcheck.cli.speaking import Fault, complain, tell
@@ -38,8 +47,10 @@ def check(paths: tuple[str, ...], **options: Any) -> int:
     if options["fail_on_confirmed"] and options["isolated"]:
         raise click.UsageError("--fail-on-confirmed needs the measurements that --isolated ignores")
     _only_with_measure(options)
+    if options["show_files"] and (others := given_of(_NOT_WITH_FILES)):
+        raise click.UsageError(f"--show-files checks nothing: leave out --{others[0]}")
     fixes = _wants_fixes(options)
-    if options["measure"] and not options["show_files"]:
+    if options["measure"]:
         from dlcheck.cli.measuring import run_and_measure
 
         return run_and_measure(paths, named, stdin, options)
@@ -52,6 +63,9 @@ def check(paths: tuple[str, ...], **options: Any) -> int:
 
         return fix_files(paths, config, stdin, options)
     return finish(run(paths, config, stdin, options), config, options)
+
+
+_NOT_WITH_FILES = ("output_file", "fix", "fix_only", "diff", "measure", "update_baseline", "prune_baseline")
 
 
 def _wants_fixes(options: Mapping[str, Any]) -> bool:
@@ -67,6 +81,10 @@ def _wants_fixes(options: Mapping[str, Any]) -> bool:
     for name in ("update_baseline", "prune_baseline"):
         if wanted and options[name]:
             raise click.UsageError(f"--fix and --{name.replace('_', '-')} do not go together: one after the other")
+    if (options["diff"] or options["fix_only"]) and options["statistics"]:
+        raise click.UsageError("--statistics goes with a report, which --diff and --fix-only do not give")
+    if options["fix_only"] and not options["diff"] and options["output_file"]:
+        raise click.UsageError("--output-file goes with a report, which --fix-only does not give")
     for name in ("unsafe_fixes", "exit_non_zero_on_fix"):
         if options[name] and not wanted:
             raise click.UsageError(f"--{name.replace('_', '-')} goes with --fix or --diff")
@@ -74,7 +92,7 @@ def _wants_fixes(options: Mapping[str, Any]) -> bool:
 
 
 def _only_with_measure(options: Mapping[str, Any]) -> None:
-    given = [name for name in ("run", "extract", "factory", "python", "report", "quick") if options[name]]
+    given = given_of(MEASURING_OPTIONS)
     if given and not options["measure"]:
         raise click.UsageError(f"--{given[0]} goes with --measure")
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import click
 
 from dlcheck.cli.speaking import Fault
@@ -15,6 +17,8 @@ def lsp() -> None:
     """
     from dlcheck.lsp import serve
 
+    if sys.stdin is None:
+        raise Fault("standard input is closed")
     try:
         serve()
     except ModuleNotFoundError as error:

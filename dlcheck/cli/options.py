@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from dlcheck import pages
 from dlcheck.config import FAIL_ON, OUTPUT_FORMATS
@@ -132,18 +133,20 @@ SECONDS = _Seconds(min=1)
 FORM = click.option("--output-format", "form", type=click.Choice(("text", "json")), default="text", help="[text]")
 PYTHON = click.option("--python", metavar="PATH", help="The interpreter of the project, which has torch.")
 
+AUDIT = click.option(
+    "--audit",
+    type=click.Choice(("log", "keep", "deny")),
+    default="log",
+    help="Files that it writes are put back, and new ones removed; new ones stay; or it may write none.  [log]",
+)
+
 _WORKLOAD = section(
     "What is run",
     click.option("--run", metavar="COMMAND", help="Your program: it is measured from inside, and saves nothing."),
     click.option("--extract", is_flag=True, help="Stop it at its loader, and measure the loader alone."),
     click.option("--factory", metavar="MODULE:FUNCTION", help="A function that returns a DataLoader, instead."),
     PYTHON,
-    click.option(
-        "--audit",
-        type=click.Choice(("log", "keep", "deny")),
-        default="log",
-        help="Files that it writes are put back, and new ones removed; new ones stay; or it may write none.  [log]",
-    ),
+    AUDIT,
 )
 _TIME = section(
     "How long it may take",
@@ -169,9 +172,19 @@ _FIGURES = section(
 )
 
 
+def given_of(names: Iterable[str]) -> list[str]:
+    """Of some options of the running command those that the command line has, as they are written there."""
+    found = click.get_current_context().get_parameter_source
+    return [name.replace("_", "-") for name in names if found(name) is ParameterSource.COMMANDLINE]
+
+
 def measuring(command: Command) -> Command:
     """The options of measuring."""
     return _WORKLOAD(_TIME(_FIGURES(command)))
 
 
+MEASURING_OPTIONS = (
+    "run", "extract", "factory", "python", "audit", "budget", "total", "quick", "report", "progress", "no_records",
+    "in_ci", "seed",
+)  # fmt: skip
 MEASURING = ("What is run", "How long it may take", "What comes of it")

@@ -99,6 +99,8 @@ def new_rule(code: str, name: str, directory: str | None) -> None:
         raise click.BadParameter(f"`{code}` is not three capitals and three digits")
     if not pages.is_name(name):
         raise click.BadParameter(f"`{name}` is not words joined by hyphens")
+    if directory == "":
+        raise click.BadParameter("--directory is empty: name the folder of your rules")
     taken = pages.find(code) or pages.find(name)
     if taken is not None:
         raise Fault(f"{taken.code} is {taken.name}")

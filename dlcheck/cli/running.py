@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from dlcheck import files, pages
-from dlcheck.cli.speaking import complain, count, put, wants_color
+from dlcheck.cli.speaking import complain, count, put, tell_now, wants_color
 from dlcheck.config import Config
 from dlcheck.findings import Finding, ReportError
 
@@ -42,6 +41,8 @@ def run(
         warm=warm,
         cached=not options["no_cache"],
     )
+    if options["update_baseline"] and options["prune_baseline"]:
+        raise click.UsageError("--update-baseline prunes, too: leave out --prune-baseline")
     wanted = options["update_baseline"] or options["prune_baseline"] or options["error_stale_baseline"]
     if config.baseline is not None:
         _apply_baseline(report, config.baseline, options)
@@ -84,7 +85,7 @@ def finish(report: Report, config: Config, options: Mapping[str, Any]) -> int:
         return 2
     if report.stale and options.get("error_stale_baseline"):
         complain(f"error: {count(len(report.stale), 'finding')} of the baseline no longer there: --prune-baseline")
-        return 1
+        return int(not options["exit_zero"])
     from dlcheck.engine import exceeds
 
     if options["fail_on_confirmed"] and exceeds(report.findings, config) and not any(map(_measured, report.findings)):
@@ -117,7 +118,7 @@ def _write(report: Report, config: Config, options: Mapping[str, Any]) -> None:
     if statistics and people:
         text = _statistics(report)
     elif statistics:
-        sys.stderr.write(_statistics(report))
+        tell_now(_statistics(report), end="")
     put(inert(text, form) if target is None else text, target)
     if not people or target is not None or statistics:
         complain_of(report)
@@ -138,3 +139,12 @@ def complain_of(report: Report) -> None:
 
     for error in report.errors:
         complain(error_line(error))
+
+
+def complain_of_unread(report: Report) -> bool:
+    """Name the files that nothing could be said of, where no report does; whether there are any."""
+    from dlcheck.report.common import unread_line
+
+    for finding in report.unread:
+        complain(unread_line(finding))
+    return bool(report.unread)

@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from fnmatch import fnmatch
 from typing import Any
 
+import click
+
 from dlcheck import files, pages
 from dlcheck.cli.speaking import Fault, complain
 from dlcheck.config import KEYS, OUTPUT_FORMATS, Config, common_folder, load
@@ -54,6 +56,9 @@ def load_extra_rules(config: Config) -> list[ReportError]:
 
 def refuse_to_overwrite(paths: Sequence[str], config: Config, options: Mapping[str, Any]) -> None:
     """Stop before anything is read where a result would take the place of what it is about."""
+    report, page = options["output_file"], options["report"]
+    if report and page and os.path.realpath(report) == os.path.realpath(page):
+        raise click.UsageError(f"--report and --output-file both name {files.shown(page)}: they are two files")
     inputs = inputs_of(paths, config)
     known = [config.baseline] if config.baseline is not None else []
     for name in ("output_file", "report"):

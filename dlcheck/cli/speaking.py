@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TextIO
 
 import click
 
@@ -34,12 +34,21 @@ def complain(text: str) -> None:
     """A line on standard error; a name in it may hold anything, which must not reach a terminal."""
     from dlcheck.harmless import harmless
 
-    sys.stderr.write(f"dlcheck: {harmless(text)}\n")
+    tell_now(f"dlcheck: {harmless(text)}")
 
 
 def tell_now(text: str, *, end: str = "\n") -> None:
-    sys.stderr.write(text + end)
-    sys.stderr.flush()
+    """Text on standard error, at once; where that takes none, the exit status still says what happened."""
+    try:
+        sys.stderr.write(text + end)
+        sys.stderr.flush()
+    except OSError:
+        discard(sys.stderr)  # nor may the interpreter's own flush at exit change the status
+
+
+def discard(stream: TextIO) -> None:
+    """Let what a standard stream is given, and has not written yet, go nowhere."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def put(text: str, target: str | None) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dlcheck import files
-from dlcheck.cli.options import PYTHON, SECONDS
+from dlcheck.cli.options import AUDIT, PYTHON, SECONDS
 from dlcheck.cli.programs import POLICIES, alone, put_back, refuse_page, refuse_to_measure
 from dlcheck.cli.settings import refuse_target
 from dlcheck.cli.speaking import Fault, complain, say, tell_now
@@ -47,12 +47,7 @@ _TUNED = section(
     click.option("--loader", metavar="FILE:LINE", help="Where the loader is built, if it is not the first to be used."),
     click.option("--step-seconds", type=click.FloatRange(0, 3600), help="A training step, which is waited for."),
     PYTHON,
-    click.option(
-        "--audit",
-        type=click.Choice(("log", "keep", "deny")),
-        default="log",
-        help="Files that the program writes are put back, and new ones removed; new ones stay; or it may write none.",
-    ),
+    AUDIT,
 )
 _GRID = section(
     "What is tried",

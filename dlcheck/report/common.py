@@ -31,6 +31,11 @@ def error_line(error: ReportError) -> str:
     return f"error: {at}: {message}" if at else f"error: {message}"
 
 
+def unread_line(finding: Finding) -> str:
+    """For commands that give no report of findings."""
+    return f"{printable(finding.place.path)}:{finding.place.line}: {printable(finding.message)}"
+
+
 def ranked(findings: Iterable[Finding]) -> list[Finding]:
     """The most serious and certain ones first."""
     return sorted(
